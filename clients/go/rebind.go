@@ -8,8 +8,8 @@ import (
 // The most locks that are asked about in one exchange.
 const locksAtOnce = 100
 
-// each sends commands for locks, one for each key, and has the replies taken. It stops behind an exchange in which a reply
-// was an error.
+// each sends the commands of locks, which have one for each key, and passes the replies of each lock to take. After an
+// exchange with a lock for which take fails, no other exchange follows.
 func (h *home) each(
 	ctx context.Context, locks []*Lock, commands func(*Lock) []command, take func(*Lock, []any, time.Time) error,
 ) error {
@@ -39,7 +39,7 @@ func (h *home) each(
 	return nil
 }
 
-// those returns the locks of which something is true.
+// those returns the locks of the home that which selects.
 func (h *home) those(which func(*Lock) bool) []*Lock {
 	h.all.mu.Lock()
 	defer h.all.mu.Unlock()
@@ -52,7 +52,8 @@ func (h *home) those(which func(*Lock) bool) []*Lock {
 	return locks
 }
 
-// bind binds the locks that are not bound, or all of them. Those that the server does not have are lost.
+// bind binds to the session the locks that are not bound to it, or all of them. Locks that the server does not have are
+// lost.
 func (h *home) bind(ctx context.Context, all bool) error {
 	h.all.mu.Lock()
 	to := &seat{h, h.open}
@@ -60,6 +61,7 @@ func (h *home) bind(ctx context.Context, all bool) error {
 	if to.opening == nil {
 		return nil
 	}
+	// The numbers of the renewals that are not answered yet.
 	numbers := map[*Lock]int{}
 	defer func() {
 		for l, number := range numbers {
@@ -80,15 +82,17 @@ func (h *home) bind(ctx context.Context, all bool) error {
 		})
 }
 
-// bound takes the replies to the renewals of a lock.
+// bound takes the replies to the renewals of a lock, which names the session `to`. The number is that of the renewal.
 func (h *home) bound(l *Lock, replies []any, to *seat, number int) error {
 	err := firstError(replies)
 	switch {
 	case err == nil && contains(replies, nil):
+		// The server does not have the hold of one of the keys.
 		l.lose(errNoHold)
 		return nil
 	case err == nil:
 		if contains(replies, int64(0)) {
+			// A cap has cut the renewal: the hold is bound, but ends earlier than asked.
 			l.refused(number)
 		} else {
 			l.renewed(number)
@@ -96,15 +100,17 @@ func (h *home) bound(l *Lock, replies []any, to *seat, number int) error {
 		h.all.proves(l, to)
 		return nil
 	case err.(ServerError).Code() == "WRONGTYPE":
+		// Something else has overwritten the lock.
 		l.lose(err)
 		return nil
 	}
 	l.refused(number)
-	// The server renews nothing now, or another server has the key: the hold may be there until its lease ends.
+	// The server renews nothing now, or another server has the key: the hold may last until its lease ends.
 	h.unbind(l, err.(ServerError), to)
 	return err
 }
 
+// unbind notes that the session does not keep a lock, and what the answer says about the server and the session.
 func (h *home) unbind(l *Lock, answer ServerError, to *seat) {
 	h.all.client.router.redirect(l.target.keys[0], answer)
 	h.all.mu.Lock()
@@ -124,7 +130,7 @@ func contains(replies []any, reply any) bool {
 	return false
 }
 
-// learn asks for the caps of locks that have been held for a heartbeat. A cap never changes.
+// learn asks for the caps of bound locks whose caps are not known yet. A cap never changes.
 func (h *home) learn(ctx context.Context) error {
 	return h.each(ctx, h.those(func(l *Lock) bool { return l.binding.to != nil && !l.binding.known }),
 		func(l *Lock) []command {
@@ -142,7 +148,7 @@ func (h *home) learn(ctx context.Context) error {
 		})
 }
 
-// capOf returns how long the holds with a token may still last. False: one of them is not there.
+// capOf returns how long the caps still let the holds with a token last. False: one of the holds is not there.
 func capOf(replies []any, token int64) (time.Duration, bool) {
 	left := longestLease
 	for _, reply := range replies {
@@ -157,7 +163,7 @@ func capOf(replies []any, token int64) (time.Duration, bool) {
 	return left, true
 }
 
-// relocate gives locks whose key is on another server now to the session there, which binds them.
+// relocate gives locks and unanswered releases whose key is on another server now to the session there.
 func (h *home) relocate(ctx context.Context) {
 	c := h.all.client
 	until := time.Now().Add(step)
@@ -165,7 +171,7 @@ func (h *home) relocate(ctx context.Context) {
 	h.all.mu.Lock()
 	debts := h.debts
 	h.all.mu.Unlock()
-	// The first look asks the servers again where keys are, and the others use that answer.
+	// The first call asks the servers again where keys are, and later calls use that answer.
 	again := true
 	moved := func(key string) *pool {
 		p, err := c.poolOf(ctx, key, again, until)
@@ -190,6 +196,7 @@ func (h *home) relocate(ctx context.Context) {
 	}
 }
 
+// remove returns the debts without the first one of a key.
 func remove(debts []debt, key string) []debt {
 	var rest []debt
 	removed := false
@@ -203,6 +210,7 @@ func remove(debts []debt, key string) []debt {
 	return rest
 }
 
+// give makes a lock one of the session on another server, which then binds it.
 func (h *home) give(l *Lock, p *pool) {
 	h.all.mu.Lock()
 	defer h.all.mu.Unlock()
@@ -217,7 +225,7 @@ func (h *home) give(l *Lock, p *pool) {
 	to.sees(l)
 }
 
-// pay sends releases that were not answered.
+// pay sends the debts: the releases that no server has answered yet. A debt is paid when a server has executed it.
 func (h *home) pay(ctx context.Context) error {
 	for {
 		h.all.mu.Lock()

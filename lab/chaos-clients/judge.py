@@ -1,4 +1,7 @@
-"""The rules that a round must keep. Pure: attempts and faults come in, sentences come out."""
+"""The rules that a round must keep. Pure: attempts and faults come in, sentences about violations come out.
+
+A program believes in a lock while it says that it holds it.
+"""
 
 from __future__ import annotations
 
@@ -10,66 +13,69 @@ from typing import Any
 
 from history import Attempt
 
+# A millisecond. Times are microseconds unless a comment says otherwise.
 MS = 1000
-# How much later than promised a result may be on a machine that is busy with all of this, in microseconds.
+# How much later than promised a result may be, on a machine that is busy with all programs and servers.
 GRACE = 2_500 * MS
-# How long after a fault programs may still feel it: they connect and open sessions again, and leases were cut short.
+# How long programs may still feel a fault after its end: they connect and open sessions again, and leases were cut
+# short.
 AFTERMATH = 3_000 * MS
-# The longest that a package takes without a limit of its own to open a session and to have replicas acknowledge.
+# The longest that a package takes, beyond the limit of the acquisition, to open a session, and to wait for replicas.
 OPENING, ACKNOWLEDGING = 1_250 * MS, 1_000 * MS
-# Waits shorter than this may end without an answer on a busy machine, in ms.
+# A wait that is shorter than this may end without an answer on a busy machine, in ms.
 SHORT = 500
-# How long a package certainly tries to clean up after a canceled acquisition.
+# The least time in which a package tries to clean up after a canceled acquisition.
 CLEANING = 3_000 * MS
-# The time before a refusal in which others count, and the time in which a connection is made again.
+# A hold that ended this long before a request does not explain its refusal. Also the time that it takes to replace a
+# connection that was cut.
 SECOND = 1_000 * MS
-# The time of a named session, in ms.
+# The timeout of named sessions, in ms.
 TIMEOUT = 1500
 # The processes that a request passes through, each of which may be late.
 HANDS = 3
-# The results that need a reason.
+# The results that only a fault or a busy machine explains.
 FAILURES = {"unreachable", "error", "failed", "too-few-replicas"}
-# The faults after which servers or an agent may not know a hold.
+# The faults after which servers or an agent may have forgotten a hold.
 ENDINGS = {"restart", "failover", "handover", "agent killed"}
-# The faults after which a command is sent again.
+# The faults that can lose a reply: a program then sends the command again.
 BREAKS = {"cut", "replies lost", "replies held", "commands held", "grants canceled", "server slow", "replica away"}
-# The refusals in a row that are too many, however short their waits are.
+# This many refusals in a row are a violation, however short their waits are.
 MANY = 3
-# The refusals after the last fault that are too many without any grant.
+# This many refusals after the last fault are a violation if nothing is granted.
 PLENTY = 10
 
 
 @dataclass
 class Round:
-    """All that a round came to. Times are microseconds of the monotonic clock."""
+    """What happened in a round. Times are microseconds of the monotonic clock."""
 
     attempts: list[Attempt] = field(default_factory=list)
-    # Each fault: its kind, the programs that it concerns, with commas between (empty: all), and from when to when.
+    # Each fault: its kind, the programs that it concerns, with commas between (empty: all), its begin and its end.
     faults: list[tuple[str, str, int, int]] = field(default_factory=list)
     # How late the machine was: the end of each delay and its length.
     late: list[tuple[int, int]] = field(default_factory=list)
-    # The locks that servers had when all was over, and the ids of processes that were killed.
+    # The locks that servers had after the round, and the ids of processes that were killed.
     left: list[dict[str, Any]] = field(default_factory=list)
     killed: set[int] = field(default_factory=set)
-    # Violations that the run saw by itself.
+    # Violations that were found during the round.
     seen: list[str] = field(default_factory=list)
-    # The unix time of the monotonic clock's beginning, in microseconds.
+    # The unix time at which the monotonic clock was 0.
     unix: int = 0
     # The workers that have asked for a lock and are not answered yet.
     asking: list[Any] = field(default_factory=list)
-    # Whether servers may lose a grant.
+    # Whether servers may lose a grant, as in a failover.
     loses: bool = False
-    # Whether replicas take over, without what has not reached them.
+    # Whether replicas take over. What has not reached a replica is then lost.
     replicates: bool = False
     # Whether all locks are on one server, and the highest token of the rounds before.
     is_one: bool = True
     highest: int = 0
-    # Since when there were no faults any more; 0: there was no such time.
+    # The time from which there were no faults any more; 0: the round had no such part.
     calm: int = 0
 
 
 def judge(it: Round) -> list[str]:
-    """Returns what is wrong."""
+    """Returns the violations of all rules, a sentence for each."""
     found = list(it.seen)
     for check in (exclusion, permits, tokens, releases, refusals, calm, limits, losses, reasons, leftovers):
         found += check(it)
@@ -86,19 +92,19 @@ def by_lock(it: Round) -> dict[str, list[Attempt]]:
 
 
 def spans(attempt: Attempt) -> tuple[int, int] | None:
-    """Returns from when to when it believed, with what it said of its future."""
+    """Returns from when to when a program believed, up to the end that it named last; None if it never believed."""
     said = attempt.believed()
     return said and (said[0], max(said[1], attempt.claimed_until()))
 
 
 def excludes(one: Attempt, two: Attempt) -> bool:
-    """Returns whether two owners must not have these at one time. Readers share a lock with permits: each takes one."""
+    """Returns whether two owners must not hold these at the same time. Readers and holders of permits share a lock."""
     shared = [each.slots is not None or each.mode == "read" for each in (one, two)]
     return not all(shared)
 
 
 def exclusion(it: Round) -> Iterator[str]:
-    """No two believe at one time in locks that exclude each other."""
+    """No two programs believe at the same time in holds that exclude each other."""
     for lock, grants in by_lock(it).items():
         for one, two in combinations(grants, 2):
             if not excludes(one, two) or not (mine := spans(one)) or not (other := spans(two)):
@@ -109,7 +115,7 @@ def exclusion(it: Round) -> Iterator[str]:
 
 
 def permits(it: Round) -> Iterator[str]:
-    """At no time do more believe in permits than there are, or two in the same number. Numbers are below the limit."""
+    """Programs never believe in more permits than the limit, or two in the same number. Numbers are below the limit."""
     for lock, grants in by_lock(it).items():
         held = [(span, grant) for grant in grants if grant.slots is not None and (span := spans(grant))]
         for grant in grants:
@@ -126,9 +132,9 @@ def permits(it: Round) -> Iterator[str]:
 
 
 def tokens(it: Round) -> Iterator[str]:
-    """A request that began after a grant was known gets a higher token, and no token comes twice.
+    """A request that begins after the answer to another has arrived gets a higher token, and no token comes twice.
 
-    The locks of one server have their tokens in common.
+    If all locks are on one server, this holds over all locks; otherwise, for each lock.
     """
     locks = by_lock(it)
     for grants in [sum(locks.values(), [])] if it.is_one else locks.values():
@@ -144,9 +150,9 @@ def tokens(it: Round) -> Iterator[str]:
 
 
 def releases(it: Round) -> Iterator[str]:
-    """A hold that had ended, because another has been granted since, is not said to be released.
+    """No release succeeds for a hold that has ended, which a later grant to another proves.
 
-    The store for Symfony is left out: its release ends without an error in both cases.
+    The store for Symfony (php) is left out: its release succeeds in any case.
     """
     for lock, grants in by_lock(it).items():
         for one in grants:
@@ -162,7 +168,7 @@ def releases(it: Round) -> Iterator[str]:
 
 
 def refusals(it: Round) -> Iterator[str]:
-    """Nobody is refused a lock that has been free for a second."""
+    """No request is refused a lock that has certainly been free for a second."""
     for lock, attempts in asked(it).items():
         holds = [(*span, each) for each in attempts if (span := may_hold(it, each))]
         row = 0
@@ -175,15 +181,15 @@ def refusals(it: Round) -> Iterator[str]:
                 row = 0
                 continue
             row += 1
-            # A busy machine is reason enough for a short wait to run out.
+            # On a busy machine, a short wait may run out although the lock is free.
             if not 0 < one.wait < SHORT or row >= MANY:
                 yield f"refused though nobody may have had {lock} for a second: {told(one)}"
 
 
 def calm(it: Round) -> Iterator[str]:
-    """Each lock is granted to one of those who ask when faults are over, unless another owner may have had it.
+    """After the last fault, each lock that is asked for is granted to somebody, unless an earlier hold may have lasted.
 
-    Such holds explain a refusal of some locks, but not that nothing is granted at all.
+    Earlier holds explain that some locks are refused, but not that no lock is granted at all.
     """
     after = [each for each in it.attempts if each.began >= it.calm and each.result == "refused"]
     granted = any(each.is_granted and each.ended >= it.calm for each in it.attempts)
@@ -200,11 +206,12 @@ def calm(it: Round) -> Iterator[str]:
 
 
 def limits(it: Round) -> Iterator[str]:
-    """Every acquisition ends by its limit."""
+    """Every acquisition ends within its limit."""
     for attempt in it.attempts:
-        # The store for Symfony has the limits of its client.
+        # The store for Symfony has no limits of its own: those of its client count.
         if attempt.result == "died" or attempt.program.startswith("php"):
             continue
+        # An acquisition without a wait may take a second, and every one 250 ms more: docs/time-limits.md.
         limit = max(attempt.wait, 1000) * MS + 250 * MS + GRACE
         limit += OPENING if attempt.kind == "named" else 0
         limit += ACKNOWLEDGING if it.loses else 0
@@ -215,7 +222,7 @@ def limits(it: Round) -> Iterator[str]:
 
 
 def losses(it: Round) -> Iterator[str]:
-    """A program that stops believing without a release is told so in time, and has a reason."""
+    """A program that loses a lock is told of the loss in time, and the loss has a reason."""
     for attempt in it.attempts:
         ended = next((sample for sample in attempt.samples if not sample.believes), None)
         heard = next((sample for sample in attempt.samples if sample.lost), None)
@@ -233,9 +240,9 @@ def losses(it: Round) -> Iterator[str]:
 
 
 def reasons(it: Round) -> Iterator[str]:
-    """No error without a fault that explains it."""
+    """Every error has a fault that explains it."""
     for attempt in it.attempts:
-        # A busy machine is reason enough for silence that is this short.
+        # On a busy machine, servers and replicas may be silent for so short a wait.
         if attempt.result in ("unreachable", "too-few-replicas") and 0 < attempt.wait < SHORT:
             continue
         if attempt.result in FAILURES and not has_reason(it, attempt, attempt.began, attempt.ended):
@@ -245,7 +252,7 @@ def reasons(it: Round) -> Iterator[str]:
 
 
 def leftovers(it: Round) -> Iterator[str]:
-    """A server still has only what a program did not release, could not release, or died with."""
+    """After the round, servers have only holds that a program did not release, could not release, or died with."""
     grants = {grant.token: grant for grant in it.attempts if grant.is_granted}
     for lock in it.left:
         for hold in lock.get("holds", []):
@@ -253,12 +260,12 @@ def leftovers(it: Round) -> Iterator[str]:
             grant = grants.get(hold["token"])
             if process in it.killed or (grant is not None and grant.killed is not None):
                 continue
-            # A lock is lost to its program earlier than to its server: when it cannot be renewed in time, or when an
-            # agent is started again, which knows nothing of what its servers have.
+            # A program loses a lock before the server frees it: if it cannot renew the lock in time, or if the agent
+            # starts again, which then does not know the holds on its servers.
             if grant is not None and not is_released(it, grant):
                 continue
             of_it = [each for each in it.attempts if each.process == process and each.lock == lock["lock"]]
-            # A token tells when it was granted.
+            # A token is the unix time of its grant. Attempts of this process at that time may have led to the hold.
             then = hold["token"] - it.unix
             its = [each for each in of_it if each.began - 50 * MS < then < each.ended + CLEANING]
             if grant is None and any(is_unsure(it, each) for each in its or of_it):
@@ -270,10 +277,11 @@ def leftovers(it: Round) -> Iterator[str]:
 
 
 def is_released(it: Round, grant: Attempt) -> bool:
-    """Returns whether the server had it until the release. The store for Symfony says so of a lost lock, too.
+    """Returns whether a release has certainly freed the lock on the server.
 
-    A release whose agent is killed is sent again, and the next agent knows no such lock, as if the first had freed it.
-    A release that no replica had when its primary was lost has been undone, up to the end of the lease.
+    The store for Symfony reports a success for a lost lock, too. If the agent is killed, a release is sent again, and
+    the next agent answers that there is no such lock, although its servers may have it. A release that had not reached
+    a replica when the replica took over is undone: the hold lasts until its lease ends.
     """
     undone = it.replicates and any(kind in ("failover", "freeze") and since < grant.released + AFTERMATH
                                    and (grant.releasing or 0) < until for kind, _, since, until in it.faults)
@@ -284,12 +292,12 @@ def is_released(it: Round, grant: Attempt) -> bool:
 
 
 def is_unsure(it: Round, attempt: Attempt) -> bool:
-    """Returns whether what an attempt was granted may stay: its package could not clean up, for all that it tried."""
+    """Returns whether servers may keep what an attempt was granted, because its package could not release it."""
     since, until = attempt.began, attempt.ended + CLEANING
-    # Servers may still grant a request of a killed agent, of which the next agent knows nothing.
+    # Servers may grant a request of an agent that was killed. The next agent does not know this hold.
     if any(kind == "agent killed" and begin < until and since < end for kind, _, begin, end in it.faults):
         return True
-    # The command ends at its limit, and with it the release of what it may have been granted without an answer.
+    # `dlock run` ends at the limit of its wait, and so does its try to release what it may have been granted.
     if attempt.result == "refused" and attempt.program == "dlock run" and attempt.wait:
         return has_reason(it, attempt, attempt.began, attempt.ended)
     if attempt.result != "canceled":
@@ -299,7 +307,7 @@ def is_unsure(it: Round, attempt: Attempt) -> bool:
 
 
 def of_majority(servers: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Returns the locks of a quorum: with the holds that a majority of its servers has, by the tokens that most have."""
+    """Returns the locks of a quorum: the holds that a majority of servers has, each with its most frequent token."""
     seen, found = defaultdict(list), []
     for lock in (lock for locks in servers for lock in locks):
         seen[lock["lock"]].append(lock)
@@ -316,13 +324,13 @@ def of_majority(servers: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
 
 
 def process_of(owner: str) -> int:
-    """Returns the process that an owner names: HOST:PID:…; 0 if it names none."""
+    """Returns the process id in the name of an owner, HOST:PID:…; 0 if there is none."""
     parts = owner.split(":")
     return int(parts[1]) if len(parts) > 2 and parts[1].isdigit() else 0
 
 
 def has_reason(it: Round, attempt: Attempt, begin: int, end: int) -> bool:
-    """Returns whether a fault that concerns its program was felt in that time, or the machine was very late."""
+    """Returns whether the program of an attempt may have felt a fault in that time, or the machine was very late."""
     felt = (fault for fault in it.faults if concerns(fault[1], attempt))
     if lateness(it, begin, end) > GRACE:
         return True
@@ -338,7 +346,7 @@ def asked(it: Round) -> dict[str, list[Attempt]]:
 
 
 def may_hold(it: Round, attempt: Attempt) -> tuple[int, int] | None:
-    """Returns from when to when servers may have had a hold of an attempt."""
+    """Returns from when to when servers may have had a hold of an attempt; None if they certainly had none."""
     its, lease = attempt, (attempt.lease + (TIMEOUT if attempt.kind == "named" else 0)) * MS
     if not its.result:
         return its.began, 1 << 62
@@ -349,27 +357,28 @@ def may_hold(it: Round, attempt: Attempt) -> tuple[int, int] | None:
         return its.began, max(its.ended, its.released, its.killed or 0, last) + lease
     if is_unsure(it, its) or its.result in ("died", "hung"):
         return its.began, its.ended + CLEANING + lease
-    # Requests of a quorum get in each other's way, and a grant that no replica acknowledges is a hold for a while.
+    # On one server, a refused request never was a hold. In a quorum, requests hinder each other on single servers. A
+    # grant that no replica acknowledges is a hold for a while.
     if its.result == "refused" and it.is_one:
         return None
     if has_reason(it, its, its.began, its.ended):
         return its.began, its.ended + CLEANING
-    # Without a fault, a grant is not under way for long.
+    # Without a fault, a grant that meets the cancellation of its request is a hold for a moment only.
     return max(its.began, its.ended - SHORT * MS) if it.is_one else its.began, its.ended
 
 
 def is_disturbed(it: Round, attempt: Attempt, since: int) -> bool:
-    """Returns whether a refusal may not be the server's, or may answer a request that was sent again."""
+    """Returns whether a fault or a late machine may have caused a refusal, rather than a held lock."""
     if attempt.wait and lateness(it, attempt.began, attempt.ended) > attempt.wait * MS // 2:
         return True
     return any(begin < attempt.ended and since < end for _, whom, begin, end in it.faults if concerns(whom, attempt))
 
 
 def can_end(it: Round, attempt: Attempt, at: int) -> bool:
-    """Returns whether a fault can have ended a hold by the time its loss was told.
+    """Returns whether a fault can have ended a hold by the time at which its loss was told.
 
-    Servers or an agent may have forgotten it; its program heard nothing of it for too long; or its release was sent
-    twice.
+    Servers or an agent may have forgotten the hold, its program may have got no answers for too long, or its release
+    was sent twice.
     """
     quiet, needed = lateness(it, attempt.began, at), needs(attempt, at)
     for kind, whom, since, until in it.faults:
@@ -386,11 +395,11 @@ def can_end(it: Round, attempt: Attempt, at: int) -> bool:
 
 
 def needs(attempt: Attempt, at: int) -> int:
-    """Returns how long silence must be to end a hold: what was left of it, because an answer counts from its question.
+    """Returns how long a program must be without answers to lose a hold: what was left of its lease.
 
-    A named session ends earlier. `dlock run` does not say what is left, and ends its command while there is time to kill
-    it: (lease - killing) * 2 / 3 after the last renewal. The next renewal comes after a third of the lease, and the
-    silence is between the two.
+    A named session ends earlier. `dlock run` does not say what is left. It ends its command while there is time to kill
+    the command: (lease - killing) * 2 / 3 after the last renewal. The next renewal is due after a third of the lease:
+    the silence lasts at least from then to the end of the command.
     """
     if attempt.program == "dlock run":
         killing = 1000 + min(max(attempt.lease // 20, 300), 5000)
@@ -401,32 +410,32 @@ def needs(attempt: Attempt, at: int) -> int:
 
 
 def silent_until(kind: str, since: int, until: int) -> int:
-    """Returns until when nothing passes because of a fault."""
+    """Returns until when a fault lets no answers pass."""
     if kind.startswith("delay"):
-        # A piece of traffic and the one before it, which it waits for, are delayed both to the server and back.
+        # A command waits for the one before it, and both are delayed on the way to the server and back: four delays.
         return min(until, since + 4 * int(kind.split()[2]) * MS)
     return until + SECOND if kind == "cut" else until
 
 
 def concerns(whom: str, attempt: Attempt) -> bool:
-    """Returns whether a fault of these programs concerns the program of an attempt."""
+    """Returns whether the program of an attempt is among the programs that a fault concerns."""
     return not whom or attempt.program in whom.split(",")
 
 
 def stopped(it: Round, attempt: Attempt, begin: int, end: int) -> int:
-    """Returns for how much of that time its program was stopped."""
+    """Returns for how much of that time the program of an attempt was stopped."""
     spans = ((max(begin, since), min(end, until)) for kind, whom, since, until in it.faults
              if kind == "program stopped" and concerns(whom, attempt))
     return sum(max(0, until - since) for since, until in spans)
 
 
 def lateness(it: Round, begin: int, end: int) -> int:
-    """Returns how late the machine was in that time."""
+    """Returns how much the delays of the machine in that time may have added to what a program saw."""
     return HANDS * sum(length for until, length in it.late if begin < until and until - length < end)
 
 
 def told(attempt: Attempt) -> str:
-    """Returns an attempt as a reader needs it."""
+    """Returns an attempt as a text for the reader of a violation."""
     said = attempt.believed()
     at = f" believed {said[0]}..{said[1]}, until {attempt.claimed_until()}" if said else ""
     result = f"{attempt.release} {attempt.release_message}".strip()

@@ -5,7 +5,7 @@ use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::Context;
 use dlock_core::spec::{Keys, Spec};
 
-/// Calls a command.
+/// Calls a command, for tests of calls by other modules.
 pub struct Call;
 
 impl Command for Call {

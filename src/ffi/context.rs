@@ -21,7 +21,8 @@ pub struct Context<'call> {
     pub(super) raw: *mut raw::RedisModuleCtx,
     /// How many replies the call has still to give: 1 at first, and more within an array or a map.
     owed: Cell<usize>,
-    /// Whether a connection is known to send the command itself. False until that was asked.
+    /// Whether the command is known to come from a connection directly, and not from a script or a module. False while
+    /// that is not known.
     is_sent: Cell<bool>,
     call: PhantomData<&'call ()>,
 }
@@ -47,7 +48,7 @@ impl Flags {
         !self.has(denied | raw::REDISMODULE_CTX_FLAGS_MULTI | raw::REDISMODULE_CTX_FLAGS_LUA)
     }
 
-    /// Returns whether another module, which may do everything, calls the command.
+    /// Returns whether another module calls the command, by a call that may not block.
     pub fn is_called_by_module(self) -> bool {
         let called = self.has(raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING);
         called && !self.has(raw::REDISMODULE_CTX_FLAGS_MULTI | raw::REDISMODULE_CTX_FLAGS_LUA)
@@ -73,9 +74,9 @@ impl Flags {
     }
 }
 
-/// Returns the time of the running command where the server keeps one, else the machine's time. The time of
-/// a command stands still in a transaction, in a script, and in what the server calls meanwhile. Before the server
-/// calls the module outside a command, it sets its clock.
+/// Returns the server's cached time where the server offers it, else the machine's time. The cached time stands still
+/// during a command, a transaction or a script, and in what the server calls meanwhile. Before the server calls the
+/// module outside a command, it sets its clock.
 pub fn now() -> Now {
     // SAFETY: the function takes nothing and reads the server's cached clock.
     match unsafe { raw::RedisModule_CachedMicroseconds.map(|cached| cached()) } {
@@ -85,7 +86,7 @@ pub fn now() -> Now {
 }
 
 /// Returns the machine's time: for timers, for a removed key (the server removes expired keys without setting its
-/// clock), and for a forked child, whose clock stands still.
+/// cached time), and for a forked child, whose cached time stands still.
 pub fn machine_time() -> Now {
     let time = clock(libc::CLOCK_REALTIME);
     Now::from_us(time.tv_sec.max(0).cast_unsigned() * 1_000_000 + time.tv_nsec.max(0).cast_unsigned() / 1_000)
@@ -100,66 +101,70 @@ pub fn uptime() -> Uptime {
 #[inline]
 fn clock(clock: libc::clockid_t) -> libc::timespec {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call fills in the struct it is given. It cannot fail: every machine has the clocks that are asked for.
+    // SAFETY: the call fills in the struct it is given. It cannot fail: every machine has the clocks of this file.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     time
 }
 
+/// Reads a clock of the machine, in nanoseconds.
 fn clock_ns(id: libc::clockid_t) -> u64 {
     let time = clock(id);
     let (seconds, nanoseconds) = (time.tv_sec.max(0).cast_unsigned(), time.tv_nsec.max(0).cast_unsigned());
     seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
 }
 
-/// The system's account of the thread of the event loop: among others, how long it has waited for a processor. `None`: the
-/// system keeps none.
+/// The scheduler's figures of the event loop's thread, such as how long it has waited for a processor. `None`: the
+/// system has no such figures.
 static SCHEDULED: UnderLock<OnceCell<Option<File>>> = UnderLock::new(OnceCell::new());
 
-/// Returns the machine's monotonic clock without the time in which this thread, that of the event loop, could have run and
-/// the machine ran other programs. Time in which the thread waits for the disk counts. Where the system does not say how
-/// long the thread could have run, all time counts.
+/// Returns the machine's monotonic clock without the time in which the event loop's thread waited for a processor,
+/// because the machine ran other programs. Time in which the thread waits for the disk counts. If the system does not
+/// tell how long the thread waited, all time counts.
 pub fn granted_time() -> Duration {
     Duration::from_nanos(clock_ns(libc::CLOCK_MONOTONIC).saturating_sub(waited_for_a_processor().unwrap_or(0)))
 }
 
-/// Returns for how many ns this thread has waited for a processor, if the system knows.
+/// Returns for how many ns the event loop's thread has waited for a processor, if the system tells.
 fn waited_for_a_processor() -> Option<u64> {
     let file = SCHEDULED.get_or_init(|| File::open("/proc/thread-self/schedstat").ok()).as_ref()?;
     let mut bytes = [0; 64];
     let len = file.read_at(&mut bytes, 0).ok()?;
-    // The time on a processor, the time spent waiting for one, and how often it got one.
+    // The file has the time on a processor, the time spent waiting for one, and how often the thread got one.
     std::str::from_utf8(bytes.get(..len)?).ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// Measures processor time of this thread: what other programs take on a busy machine does not count.
+/// Measures processor time of this thread: the time that other programs take on a busy machine does not count.
 pub struct Stopwatch(u64);
 
 impl Stopwatch {
-    /// Begins now.
+    /// Returns a stopwatch that begins now.
     pub fn start() -> Stopwatch {
         Stopwatch(clock_ns(libc::CLOCK_THREAD_CPUTIME_ID))
     }
 
-    /// Returns how many ns it has been running.
+    /// Returns the processor time since the start, in nanoseconds.
     pub fn ns(&self) -> u64 {
         clock_ns(libc::CLOCK_THREAD_CPUTIME_ID).saturating_sub(self.0)
     }
 }
 
-/// Returns whether the server holds its data still (`CLIENT PAUSE`, failover, slot hand-over): then nothing may be
-/// written except by a client's command.
+/// Returns whether the server holds its data still (`CLIENT PAUSE`, failover, slot hand-over). Then only the command
+/// of a client may write.
 pub fn is_held_still() -> bool {
     // SAFETY: the function takes nothing.
     unsafe { api!(RedisModule_AvoidReplicaTraffic()) != 0 }
 }
 
 impl Context<'_> {
-    /// Replicates `PING`, to replicas and to the AOF: it does nothing there. Nothing happens if there is no such command.
+    /// Replicates `PING` to replicas and to the AOF, where it changes nothing. Does nothing if there is no command
+    /// `PING`.
     pub fn replicate_nothing(&mut self) {
         // SAFETY: the context is live for the call; the empty format announces no argument.
         unsafe { api!(RedisModule_Replicate(self.raw, c"PING".as_ptr(), c"".as_ptr())) };
     }
 
+    /// Returns the context of a call that has to give one reply.
+    ///
     /// # Safety
     /// `raw` must be the context the server gave to the running call.
     pub(super) unsafe fn new<'call>(raw: *mut raw::RedisModuleCtx) -> Context<'call> {
@@ -198,13 +203,13 @@ impl Context<'_> {
         };
     }
 
-    /// Returns what the server lets a client do to this key now: only to release, if it refuses writes because too few
-    /// replicas are there or the disk fails; nothing, if the key is on another node. Runs a command, which may remove an
-    /// expired key: no key is open meanwhile. See `key::permission`.
+    /// Returns what the server lets a client do to this key now: only release the lock if the server refuses writes,
+    /// because too few replicas are there or the disk fails; nothing if the key is on another node. Runs a command,
+    /// which may remove an expired key, so that no key may be open meanwhile: see `key::permission`.
     ///
     /// The command runs under the rules for scripts, and changes nothing: it sets the expiry to the end of time, but
-    /// only if the key has a later one (`XX LT`). An operator may have taken `PEXPIREAT` away (`rename-command`): then
-    /// `EXPIREAT` asks.
+    /// only if the key has a later one (`XX LT`). If an operator has taken `PEXPIREAT` away (`rename-command`),
+    /// `EXPIREAT` is used.
     pub fn permission(&mut self, key: &KeyName) -> Permission {
         let is_done = match self.probe(c"PEXPIREAT", c"9223372036854775807", key) {
             Err(libc::ENOENT) => self.probe(c"EXPIREAT", c"9223372036854775", key),
@@ -217,11 +222,13 @@ impl Context<'_> {
         }
     }
 
+    /// Runs the command that changes nothing, with the expiry `at`.
+    ///
     /// # Errors
-    /// The error number that the server leaves when it refuses.
+    /// The error number that the server leaves in `errno` when it refuses.
     fn probe(&mut self, command: &CStr, at: &CStr, key: &KeyName) -> Result<(), c_int> {
-        // SAFETY: the format announces script rules, errors as replies (without which Valkey 9.1 crashes on a refusal), a
-        // module string and three C strings; all outlive the call.
+        // SAFETY: the format announces script rules, errors as replies (without which Valkey 9.1 crashes on a
+        // refusal), a module string and three C strings; all outlive the call.
         let (reply, error) = unsafe {
             *libc::__errno_location() = 0;
             let reply = api!(RedisModule_Call(
@@ -247,9 +254,12 @@ impl Context<'_> {
         if is_done { Ok(()) } else { Err(error) }
     }
 
-    /// Returns whether the running command has a user: it has none if another module sent it without one, and may do
-    /// everything then. A connection that sends a command itself has one. Otherwise the server is asked for a command that
-    /// it does not find: it looks for the user first. The functions that name the user crash where there is none.
+    /// Returns whether the running command has a user. A command that another module calls without a user has none,
+    /// and may do everything. The functions of the server that name the user crash then, so this function must be
+    /// asked first.
+    ///
+    /// A command that a connection sends directly has a user. For any other, the server is asked to run an unknown
+    /// command with the rights of the user: it looks for the user first, and fails with `ENOTSUP` if there is none.
     pub fn has_user(&mut self) -> bool {
         if self.is_sent.get() {
             return true;
@@ -271,13 +281,13 @@ impl Context<'_> {
         }
     }
 
-    /// Returns the id of the client that sent the command, for the log; 0 where that cannot be told: in a transaction, a script
-    /// or a module's call. A module's call that may block has a client without a connection.
+    /// Returns the id of the client that sent the command, for the log; 0 in a transaction, a script or a module's
+    /// call, where the sender is not known. A module's call that may block has a client without a connection.
     pub fn sender(&self, flags: Flags) -> u64 {
         if flags.can_block() { self.client_id() } else { 0 }
     }
 
-    /// Returns the id of the client that may wait; 0 if it is no connection.
+    /// Returns the id of the client that may wait; 0 if the client is no connection.
     pub fn waiting_client(&self, flags: Flags) -> u64 {
         let id = self.sender(flags);
         if !super::connected::is_connected(id) {
@@ -306,7 +316,7 @@ impl Context<'_> {
     pub fn server_info(&self, section: &str, field: &str) -> Option<String> {
         let (section, field) = (c_string(section), c_string(field));
         // SAFETY: `self.raw` is live for the call; the value is the info's own and is copied before that is freed.
-        // (`field` of the crate's `ServerInfo` takes a second reference to a string of its own, and gives back one.)
+        // `ServerInfo::field` of the crate is not used, because it leaks a string.
         unsafe {
             let info = api!(RedisModule_GetServerInfo(self.raw, section.as_ptr()));
             let value = api!(RedisModule_ServerInfoGetFieldC(info, field.as_ptr()));
@@ -318,8 +328,8 @@ impl Context<'_> {
 
     /// Returns what `CLIENT LIST` prints; `None` if there is no such command.
     pub fn client_list(&mut self) -> Option<Vec<u8>> {
-        // SAFETY: the format announces errors as replies and a C string, which outlives the call. The reply is ours, and
-        // freed once; its bytes are copied before. Functions that take a reply take null for none.
+        // SAFETY: the format announces errors as replies and a C string, which outlives the call. The reply is ours,
+        // and freed once; its bytes are copied before. Functions that take a reply take null for none.
         unsafe {
             let reply = api!(RedisModule_Call(self.raw, c"CLIENT".as_ptr(), c"Ec".as_ptr(), c"LIST".as_ptr()));
             if reply.is_null() {
@@ -335,8 +345,9 @@ impl Context<'_> {
 
     /// Returns a setting of the server; `None` if there is no setting of that name, or no command `CONFIG`.
     pub fn setting(&mut self, name: &CStr) -> Option<Vec<u8>> {
-        // SAFETY: the format announces errors as replies and two C strings, which outlive the call. The reply is ours, and
-        // freed once; the value is a part of it, and copied before. Functions that take a reply take null for none.
+        // SAFETY: the format announces errors as replies and two C strings, which outlive the call. The reply is
+        // ours, and freed once; the value is a part of it, and copied before. Functions that take a reply take null
+        // for none.
         unsafe {
             let reply =
                 api!(RedisModule_Call(self.raw, c"CONFIG".as_ptr(), c"Ecc".as_ptr(), c"GET".as_ptr(), name.as_ptr()));
@@ -406,7 +417,7 @@ impl Context<'_> {
         unsafe { api!(RedisModule_ReplyWithError(self.raw, message.as_ptr())) };
     }
 
-    /// Counts a reply that was given, and the `parts` that it still needs.
+    /// Counts a reply that was given, and the `parts` that follow it: the elements of an array or a map.
     #[inline]
     fn replies(&self, parts: usize) {
         self.owed.set(self.owed.get().saturating_sub(1).saturating_add(parts));
@@ -417,7 +428,8 @@ impl Context<'_> {
         self.owed.set(0);
     }
 
-    /// Replies with this error in the place of all that the call still owes: the reply, parts of one, or nothing.
+    /// Replies with this error in place of everything that the call still owes: its reply, the rest of an array or a
+    /// map, or nothing.
     pub(super) fn reply_rest(&self, message: &str) {
         while self.owed.get() > 0 {
             self.reply_error(message);
@@ -448,7 +460,7 @@ impl Writer for Context<'_> {
     }
 }
 
-/// Gives `body` the module's own view of the context of a load or of an event.
+/// Calls `body` with the module's own type for the context of a load or of an event.
 pub fn with_own<T>(context: &redis_module::Context, body: impl FnOnce(&mut Context) -> T) -> T {
     // SAFETY: the context that the crate hands out lives for the call.
     body(&mut unsafe { Context::new(context.get_raw()) })

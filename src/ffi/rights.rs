@@ -1,4 +1,4 @@
-//! The rights of a client that waits, asked about again when its turn comes: an operator may have taken them away.
+//! The rights of a client that waits. They are checked again when its turn comes: an operator may have taken them away.
 
 use std::cell::RefCell;
 use std::ffi::c_int;
@@ -10,7 +10,7 @@ use super::acl::User;
 use super::command::Arguments;
 use super::strings::{Held, KeyName};
 
-/// A command and its user, to be asked about later, when the command is not running any more.
+/// A user, and the words of its command on which its right to the command depends: kept while the request waits.
 pub struct Rights {
     user: KeyName<'static>,
     words: SmallVec<[Held; 4]>,
@@ -18,8 +18,8 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// Returns the rights that the running command of this user has needed; `None` if the ACL does not know the user,
-    /// because another module has made it.
+    /// Returns the rights that the running command of this user needs; `None` if the ACL does not know the user, whom
+    /// another module has made.
     pub fn of(
         user: KeyName<'static>,
         known: &KnownUser,
@@ -30,24 +30,24 @@ impl Rights {
         known.is(&user, db).then(|| Rights { user, words: arguments.held(spec), db })
     }
 
-    /// Returns whether the user still is there, is enabled, and may run the command on its keys. Runs no command.
+    /// Returns whether the user still exists, is enabled, and may run the command on its keys. Runs no command.
     pub fn are_left(&self) -> bool {
         User::named(&self.user, self.db)
             .is_some_and(|user| !user.is_disabled() && user.may_send(self.words.iter().map(Held::raw)))
     }
 }
 
-/// The name that the ACL has known last: many requests of one user wait, and the ACL is asked once.
+/// The user that the ACL was last found to know. When many requests of one user wait, the ACL is asked only once.
 pub struct KnownUser(RefCell<Option<Box<[u8]>>>);
 
 impl KnownUser {
-    /// Returns that no user is known yet.
+    /// Returns the value in which no user is known yet.
     pub const fn none() -> KnownUser {
         KnownUser(RefCell::new(None))
     }
 
-    /// Returns whether the ACL knows the user, or has known it: a user that was deleted since has no rights when its turn
-    /// comes.
+    /// Returns whether the ACL knows the user, or knew it before: [`Rights::are_left`] finds out later if the user has
+    /// been deleted since.
     fn is(&self, user: &KeyName<'_>, db: c_int) -> bool {
         let mut known = self.0.borrow_mut();
         if known.as_deref() == Some(user.bytes()) {

@@ -2,7 +2,7 @@
 
     python3 java_examples.py PAGE DIRECTORY
 
-An example that is not a class of its own becomes the body of a method. CONTEXT has what the page does not define.
+An example that is not a class of its own becomes the body of a method in CONTEXT, which declares what the example uses.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 set -euo pipefail
 : "${DLOCK_TEST_HOST:?}" "${DLOCK_TEST_PORT:?}"
 
-# scripts/setup installs these packages where it may. Nothing else of the project needs them.
+# scripts/setup installs these packages where it can. Without them the tests are skipped.
 missing() { echo "skipped: the store for Symfony: $1 is not installed"; exit 0; }
 
 has() { php -r 'exit((int) !extension_loaded($argv[1]));' "$1" 2>/dev/null; }
@@ -65,12 +65,13 @@ php -r '
 export DLOCK_TEST_PLAIN=$home/plain DLOCK_TEST_SECOND=$home/second DLOCK_TEST_THIRD=$home/third
 export DLOCK_TEST_SERVER=$server DLOCK_TEST_MODULE=$module
 
-# Prints block N of the README.
+# Prints the PHP block number N of the README.
 block() {
     awk -v wanted="$1" '/^```php$/ { block++; inside = 1; next } /^```$/ { inside = 0 } inside && block == wanted' clients/php/README.md
 }
 
-# The program of the README, which prints its token.
+# The first two blocks of the README are a program, which prints a fencing token. The servers are those of the test: a
+# socket has port 0.
 {
     echo '<?php require "Symfony/Component/Lock/autoload.php"; require "clients/php/src/DlockStore.php";'
     for each in 1 2; do block "$each"; done |
@@ -81,10 +82,10 @@ block() {
 php -d error_reporting=E_ALL -d display_errors=stderr "$home/readme.php" | grep -E '^the fencing token is [0-9]{16}$'
 php -d error_reporting=E_ALL -d display_errors=stderr clients/php/tests/replies.php
 php -d error_reporting=E_ALL -d display_errors=stderr clients/php/tests/store.php
-# Laravel 8 is older than PHP 8.2.
+# Laravel 8, which this test loads, uses what PHP 8.2 deprecates.
 php -d error_reporting='E_ALL & ~E_DEPRECATED' -d display_errors=stderr clients/php/tests/interrupts.php
 
-# Laravel's locks, with Laravel's own code where it is installed.
+# The locks of Laravel, with Laravel's own code, if that is installed.
 if php -r 'foreach (["Bus", "Cache", "Console", "Queue", "Redis"] as $part) require "Illuminate/$part/autoload.php";
     require "Predis/autoload.php";' >/dev/null 2>&1; then
     { echo '<?php'; block 3; } >"$home/laravel.php"

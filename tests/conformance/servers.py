@@ -1,4 +1,4 @@
-"""The servers of the conformance suite, and the way to them."""
+"""The servers of the conformance suite, and the proxy between them and the package under test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-# All tests in Python take ports in the same way.
+# All tests in Python take their ports from one function, so that no two take the same.
 sys.path.append(str(Path(__file__).parents[2] / "clients/python/tests"))
 from machine import free_port, waited_for_a_core  # noqa: E402, F401 - the path comes first; run.py needs the second
 
@@ -55,8 +55,9 @@ class Server:
         cluster: bool = False,
         serve: bool = False,
     ) -> None:
-        """`port`: the one to use. `durable`: keeps locks on disk, as a member of a quorum that counts at once.
-        `cluster`: is the only node of a cluster. `serve`: is `dlock serve`, and no server with the module.
+        """`port`: the port to use; 0: a free one. `durable`: locks are kept on disk, so that a quorum counts the server
+        at once. `cluster`: the server is the only node of a cluster. `serve`: `dlock serve`, not a server with the
+        module.
         """
         self._home = tempfile.TemporaryDirectory()
         binary = os.environ.get("DLOCK_SERVER") or shutil.which("redis-server") or "valkey-server"
@@ -106,7 +107,7 @@ class Server:
         return self.client.execute_command(*words)
 
     def replicate(self, primary: Server) -> None:
-        """Becomes a replica that is in step."""
+        """Makes this server a replica of `primary`, and waits until it is in step."""
         self.call("REPLICAOF", "127.0.0.1", primary.port)
         soon("the replica is in step", lambda: self.client.info("replication")["master_link_status"] == "up")
         # The first acknowledgement takes longer than those that follow.
@@ -126,7 +127,7 @@ class Server:
         self._process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
-        """Ends it, even if it is frozen."""
+        """Kills the process, even if it is frozen."""
         self.client.close()
         self._process.kill()
         self._process.wait()
@@ -134,6 +135,7 @@ class Server:
 
 
 def _plain(value: Any) -> Any:
+    """Returns a reply with texts for bytes, and a dict for each flat list that is a map: its first field is known."""
     if isinstance(value, dict):
         return {_plain(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -144,18 +146,20 @@ def _plain(value: Any) -> Any:
 
 
 class Proxy:
-    """The way to the server, on which replies get lost."""
+    """A proxy before a server, which can lose replies and lead to another server."""
 
     def __init__(self, port: int) -> None:
-        # Where it leads. None: nowhere, and connections are refused.
+        # The port of the server. None: the proxy leads nowhere, and connections are refused.
         self.to: int | None = port
+        # The word whose next command loses its reply.
         self._cut: bytes | None = None
-        # An action that comes before the next command with a name.
+        # A pattern, and an action that is due before the next command that matches.
         self._due: tuple[re.Pattern[bytes], Callable[[], None]] | None = None
         self._hanging = False
         self._pairs: dict[socket.socket, socket.socket] = {}
-        # How many bytes were passed back.
+        # How many bytes the server has answered on a client's connection, even if they were not passed on.
         self._answered: dict[socket.socket, int] = {}
+        # The clients that have missed a reply.
         self._missed: set[socket.socket] = set()
         self.port = free_port()
         # A socket that was bound to a port by its number keeps the port while it does not listen.
@@ -165,16 +169,16 @@ class Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self, word: str) -> None:
-        """The next reply to a command with this word is lost."""
+        """Ends the connection of the next command with this word in place of its reply."""
         self._cut = word.encode()
 
     def before(self, name: str, action: Callable[[], None]) -> None:
-        """The next command with this name reaches the server after the action, and is passed on to the same server. The
-        server has executed the commands ahead of it."""
+        """Calls `action` before the next command with this name is passed on, when the server has answered the commands
+        ahead of it. Even if the action leads the proxy elsewhere, the command goes to the same server."""
         self._due = re.compile(rb"\*\d+\r\n\$\d+\r\n%s\r\n" % re.escape(name.encode()), re.IGNORECASE), action
 
     def hang(self) -> None:
-        """Passes no replies."""
+        """Drops all replies until `resume`."""
         self._hanging = True
 
     def resume(self) -> None:
@@ -185,7 +189,7 @@ class Proxy:
         self._missed.clear()
 
     def lead(self, to: int | None, *, keep: bool = False) -> None:
-        """Leads elsewhere. Connections to the place before are closed, unless they are kept."""
+        """Leads new connections to the port `to`. Present connections are closed, unless `keep` is true."""
         listened, self.to = self._listens.is_set(), to
         if to is None and listened:
             self._listens.clear()
@@ -197,9 +201,10 @@ class Proxy:
             _close(*pair)
 
     def close(self) -> None:
-        """Ends it and its connections."""
+        """Ends the proxy and its connections."""
         self.lead(None)
         self._listener.close()
+        # The thread that accepts wakes up, and ends because the listener is closed.
         self._listens.set()
 
     def _accept(self) -> None:
@@ -213,7 +218,7 @@ class Proxy:
                 continue
             try:
                 if self.to is None:
-                    raise OSError("it leads nowhere")
+                    raise OSError("the proxy leads nowhere")
                 server = socket.create_connection(("127.0.0.1", self.to))
             except OSError:
                 _close(client)
@@ -238,14 +243,14 @@ class Proxy:
             pass
 
     def _act(self, client: socket.socket, server: socket.socket, data: bytes) -> bytes:
-        """Does what is due before a command. Returns what is still to be passed on."""
+        """Does the action that is due before a command in `data`. Returns the bytes that are still to be passed on."""
         if self._due is None or (found := self._due[0].search(data)) is None:
             return data
         action, self._due = self._due[1], None
         if ahead := data[:found.start()]:
             answered = self._answered.get(client, 0)
             server.sendall(ahead)
-            soon("what is ahead is answered", lambda: self._answered.get(client, 0) > answered)
+            soon("the commands ahead are answered", lambda: self._answered.get(client, 0) > answered)
         action()
         return data[found.start():]
 

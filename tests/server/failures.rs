@@ -1,5 +1,5 @@
-//! The table of failures in `docs/choosing.md`, row by row: what becomes of a lock that its lease, the session of a
-//! connection or a named session keeps. `sessions_failures` shows how a grace changes it.
+//! The table of failures in `docs/choosing.md`, a test for each row: what happens to a lock that a lease, the session
+//! of a connection or a named session keeps. `sessions_failures` tests the column with a grace.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::support::replica::counter;
 use crate::support::skip::skipped;
 use crate::support::{Client, Server, lock_info, soon};
 
-/// The bond that keeps the hold of `a` on `k`.
+/// What keeps the hold of the owner `a` on the lock `k`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Lease,
@@ -29,20 +29,21 @@ enum Freed {
     AtOnce,
     WithTheLease,
     AfterTheTimeout,
-    /// Not while the connection is open.
+    /// Not within [`KEPT`], while the connection of the holder is open.
     Never,
 }
 
-/// Enough for a busy machine, and less than the lease and the time in which keepalive notices anything.
+/// The most that "at once" takes: enough for a busy machine, and less than the lease or the time of a keepalive.
 const AT_ONCE: Duration = Duration::from_millis(1500);
-/// The 600 ms of the named session, the 200 ms in which the server notices its end, and time for a busy machine.
+/// The most that the end of a named session takes: its timeout of 600 ms, the 200 ms in which the server notices the
+/// end, and time for a busy machine.
 const AFTER_THE_TIMEOUT: Duration = Duration::from_millis(2300);
-/// A time in which nobody gets a lock that is kept: longer than the others.
+/// How long a test watches that nobody gets a lock that is kept: longer than the other times.
 const KEPT: Duration = Duration::from_millis(2500);
 
 impl Kind {
-    /// Returns the commands that take the lock before a failure that ends the bond. No lease but that of `Lease` ends
-    /// during a test.
+    /// Returns the commands that take the lock before a process or a network fails. Only the lease of `Lease` ends
+    /// during a test; the other leases are long, so that only the session can free the lock.
     fn short(self) -> &'static [&'static str] {
         match self {
             Lease => &["DLOCK.ACQUIRE k a PX 3000"],
@@ -51,18 +52,20 @@ impl Kind {
         }
     }
 
-    /// Takes the lock with a lease of `lease` ms, in a named session that outlives the test. Returns the token.
+    /// Takes the lock with a lease of `lease` ms, for `Named` in a session that outlives the test. Returns the token.
     fn take(self, client: &mut Client, lease: i64) -> i64 {
         self.open(client);
         client.int(format!("DLOCK.ACQUIRE k a PX {lease}{}", self.binding()))
     }
 
+    /// Opens the named session, if this is `Named`.
     fn open(self, client: &mut Client) {
         if self == Named {
             client.int("DLOCK.SESSION s PX 60000 NX");
         }
     }
 
+    /// Returns the options that bind a hold.
     fn binding(self) -> &'static str {
         match self {
             Lease => "",
@@ -71,7 +74,7 @@ impl Kind {
         }
     }
 
-    /// How many holds are bound to sessions if one of this kind is.
+    /// Returns how many holds the server counts as bound to a session while it has one hold of this kind.
     fn bound(self) -> i64 {
         i64::from(self != Lease)
     }
@@ -86,19 +89,21 @@ struct Next {
 }
 
 impl Next {
+    /// Begins to wait once the lock is held.
     fn of(server: &Server) -> Next {
         let mut client = server.client();
-        soon("held", || lock_info(&mut client, "k").is_some());
-        // The key itself outlives its lease while a request waits.
+        soon("the lock is held", || lock_info(&mut client, "k").is_some());
+        // The end is read before a request waits: then the server keeps the key a little longer than the lease.
         let end = client.end_of("k");
         let waiter = server.waiter("DLOCK.ACQUIRE k b BLOCK 60000");
         Next { waiter, client, end }
     }
 
+    /// Fails unless the client gets the lock when it should. `since` is the time of the failure.
     #[track_caller]
     fn gets_it(mut self, kind: Kind, freed: Freed, since: Instant) {
         if freed == Freed::Never {
-            assert_eq!(self.waiter.poll(KEPT), None, "{kind:?} is kept");
+            assert_eq!(self.waiter.poll(KEPT), None, "the waiter has got the lock of {kind:?}");
             return;
         }
         self.waiter.granted();
@@ -112,6 +117,7 @@ impl Next {
     }
 }
 
+/// Fails unless the lock of a holder that `end` kills or stops is freed as expected, for each kind.
 #[track_caller]
 fn a_process_ends(end: fn(&ClientProcess), expected: [(Kind, Freed); 3]) {
     for (kind, freed) in expected {
@@ -136,10 +142,10 @@ fn the_process_hangs() {
     a_process_ends(ClientProcess::freeze, expected);
 }
 
-/// Where the holder connects from.
+/// The address that the holder connects from, whose packets a test drops.
 const HOLDER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// A network in which packets can be dropped, where that is allowed.
+/// Enters a network of its own, in which a test can drop packets. `None`: this machine does not allow it.
 fn own_network() -> Option<Network> {
     let why = |error| skipped(&format!("needs CAP_SYS_ADMIN, CAP_NET_ADMIN and iproute2: {error}"));
     Network::enter().map_err(why).ok()
@@ -171,7 +177,7 @@ fn the_network_is_cut_and_keepalive_notices() {
     let since = Instant::now();
     network.cut(HOLDER).expect("allowed just now");
     next.waiter.granted();
-    // The kernel gives up when its probes get no answer at all.
+    // The kernel sends several probes, and closes the connection when none is answered: that takes more than 2 s.
     assert!(since.elapsed() > Duration::from_secs(2), "{:?}", since.elapsed());
 }
 
@@ -186,7 +192,7 @@ fn the_connection_closes() {
     }
 }
 
-/// The hold is there, bound to nothing, for at most a lease, and its owner goes on with it.
+/// Fails unless the hold is there for one lease at most, bound to no session, and its owner can renew and bind it.
 #[track_caller]
 fn is_kept_unbound(kind: Kind, client: &mut Client, token: i64, lease: i64) {
     assert!(client.end_of("k") <= client.now() + lease, "{kind:?}");
@@ -239,14 +245,14 @@ fn the_slot_moves() {
         assert_eq!(there.int("DLOCK.RELEASE k a ALL"), 1);
         (from, to) = (to, from);
         if kind == Named {
-            // The node that the slot left still has its own session, now without holds.
+            // The node that the slot has left still has its own session, without holds: CLOSE replies 0.
             assert_eq!(here.int("DLOCK.SESSION s CLOSE"), 0);
         }
     }
 }
 
-/// Pauses writes until `after_end` ms after the end of the lease; below 0, before it. A renewal by the client waits
-/// meanwhile.
+/// Pauses writes until `after_end` ms after the end of the lease, or before it if that is negative. Fails unless the
+/// lock is kept in the second case only. For `Lease`, the holder sends a renewal, which waits for the end of the pause.
 #[track_caller]
 fn is_paused(kind: Kind, lease: i64, after_end: i64) {
     let (_server, [mut holder, mut client]) = Server::start().with_clients();
@@ -261,11 +267,11 @@ fn is_paused(kind: Kind, lease: i64, after_end: i64) {
     let is_kept = after_end < 0;
     match kind {
         Lease => assert_eq!(holder.read().expect("a reply") == redis::Value::Int(1), is_kept),
-        Session | Named if is_kept => soon("renewed", || client.end_of("k") > end),
+        Session | Named if is_kept => soon("the server renews the hold", || client.end_of("k") > end),
         Session | Named => (),
     }
     if kind == Named {
-        // The session itself does not end.
+        // The named session itself survives the pause.
         holder.int("DLOCK.SESSION s PX 60000 XX");
     }
     client.pass(end);

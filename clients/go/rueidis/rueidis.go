@@ -13,11 +13,11 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Connections returns dedicated connections of a client for one server, or with Sentinel. Each wait for a lock keeps one:
-// BlockingPoolSize must have room for them.
+// Connections returns dedicated connections of a client for one server, or with Sentinel. Each wait for a lock keeps
+// one: BlockingPoolSize must have room for them.
 //
-// The locks are in this database, SelectDB of the client's options, also on a connection on which the program has selected
-// another one.
+// The locks are in this database, which is SelectDB of the client's options, even on a connection on which the program
+// has selected another one.
 func Connections(client rueidis.Client, database int) func(context.Context) (dlock.Conn, error) {
 	s := &source{client: client, database: strconv.Itoa(database)}
 	return func(context.Context) (dlock.Conn, error) {
@@ -29,7 +29,7 @@ func Connections(client rueidis.Client, database int) func(context.Context) (dlo
 type source struct {
 	client   rueidis.Client
 	database string
-	// The user may not select a database, and so has not selected another one.
+	// The server has refused SELECT to the user, whose connections therefore stay in the database of the options.
 	isBound atomic.Bool
 }
 
@@ -37,7 +37,8 @@ type conn struct {
 	*source
 	only     rueidis.DedicatedClient
 	giveBack func()
-	failed   bool
+	// A reply may be left unread.
+	failed bool
 }
 
 // Do implements [dlock.Conn].
@@ -76,12 +77,13 @@ func (c *conn) Do(ctx context.Context, commands ...[]string) ([]any, error) {
 	return replies[1:], nil
 }
 
+// isRefused returns whether the server denies the command to the user.
 func isRefused(answer *rueidis.RedisError) bool {
 	text := answer.Error()
 	return len(text) > 7 && text[:7] == "NOPERM "
 }
 
-// Close implements [dlock.Conn]. A connection on which a reply was not read is closed.
+// Close implements [dlock.Conn]. The connection goes back to the client, or is closed if a reply may be left unread.
 func (c *conn) Close() error {
 	if c.failed {
 		c.only.Close()

@@ -19,7 +19,7 @@ async fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the label of the leader, without the random number that follows it.
+/// Returns the label of the leader, without the random part of its owner; `nobody` if there is no leader.
 fn leader(change: Option<Result<Vec<dlock_client::HoldInfo>, Error>>) -> Result<String, Error> {
     let holders = change.unwrap_or(Err(Error::Lost))?;
     let Some(leader) = holders.first() else { return Ok("nobody".to_owned()) };

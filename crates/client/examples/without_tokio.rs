@@ -12,7 +12,7 @@ fn main() -> Result<(), Error> {
     let reader = client.lock(|client| client.read("example:page").wait(Duration::from_secs(10)))?;
     println!("reads");
 
-    // A writer must wait for the reader. This one does not wait.
+    // A writer must wait for the reader. This request does not wait, so that the server refuses it.
     match client.lock(|client| client.write("example:page").no_wait()) {
         Err(Error::Contention) => println!("nobody writes meanwhile"),
         other => drop(other?),

@@ -9,7 +9,7 @@ use crate::profile::Tls;
 use crate::profile::{Credentials, Setup};
 use crate::profile::{Place, Security};
 
-/// A client to be opened, from [`Client::builder`].
+/// The options of a client that is opened later, from [`Client::builder`].
 ///
 /// ```no_run
 /// # fn example() -> Result<(), dlock_client::Error> {
@@ -40,7 +40,7 @@ impl ClientBuilder {
         }
     }
 
-    /// Connects over TLS, with these certificates. The URL must be one of TLS (`rediss://`).
+    /// Uses these certificates for TLS. The URL must say that the servers use TLS (`rediss://`).
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
@@ -64,7 +64,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the name of all connections, which `CLIENT LIST` and the log of the server show. No blanks.
+    /// Sets the name of all connections, which `CLIENT LIST` and the log of the server show. It has no blanks.
     pub fn client_name(mut self, name: &str) -> Self {
         self.setup.client_name = Some(name.to_owned());
         self
@@ -94,7 +94,7 @@ impl ClientBuilder {
             return Err(Error::Invalid("the name of a client has no blanks and no special characters".to_owned()));
         }
         let place = Place::parse(&url)?;
-        // The TLS setting of the Sentinels may differ from that of the servers.
+        // The Sentinels may have a TLS setting of their own: `tls` then counts for the servers only.
         let place = place.with_sentinel_settings(sentinel_login.as_ref(), &sentinel_security)?;
         let place = match &tls {
             Some(tls) => place.secured(tls, matches!(sentinel_security, Security::AsServers))?,

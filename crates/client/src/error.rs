@@ -1,4 +1,4 @@
-//! Why there is no lock, told apart by what the caller can do about it.
+//! The reasons why there is no lock, told apart by what the caller can do.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use redis::RedisError;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The lock was not free in time: another owner holds it, or waits before this request. A server has said so, even
-    /// if no server answers any more.
+    /// The lock was not free in time: another owner holds it, or waits before this request. A server has said so at
+    /// some time during the wait.
     Contention,
     /// No server answered, or the one that did cannot serve now, such as a replica or a server that starts. The last
     /// command may or may not have been executed; if it was granted, the lock is released in the background, and lapses
@@ -23,9 +23,9 @@ pub enum Error {
     /// does not answer, in the background.
     #[non_exhaustive]
     TooFewReplicas {
-        /// How many acknowledged it.
+        /// The number of replicas that acknowledged.
         acknowledged: u32,
-        /// How many were asked for.
+        /// The number that was asked for.
         wanted: u32,
     },
     /// The lock was held and is not any more: its lease or its session ended, it was deleted or broken, or a failover
@@ -79,8 +79,8 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// Returns the first word of the server's error, such as `WRONGTYPE`, `DEADLOCK` or `READONLY`. `None`: no server
-    /// said it.
+    /// Returns the first word of the server's error, such as `WRONGTYPE`, `DEADLOCK` or `READONLY`; `None` if no server
+    /// answered with an error.
     pub fn code(&self) -> Option<&str> {
         self.code.as_deref()
     }
@@ -92,13 +92,13 @@ impl Cause {
 
     /// Returns whether the server does not know the commands of dlock.
     pub fn is_module_missing(&self) -> bool {
-        // The name counts, too: an agent says `unknown command` of all commands that it does not offer.
+        // The name of the command must be one of dlock: an agent says `unknown command` of other commands, too.
         let message = self.message.to_ascii_lowercase();
         ["unknown command 'dlock.", "unknown command `dlock."].iter().any(|unknown| message.contains(unknown))
     }
 
-    /// Returns whether the connection or the server reported it, and not the clock of the client. Of a command whose
-    /// outcome is unknown, that is the end of the connection, or of the wait by the server.
+    /// Returns whether the connection or the server reported the failure, and not a timeout of the client. If the
+    /// outcome of a command is unknown, the connection then ended, or the server ended the wait.
     pub(crate) fn is_end_of_connection(&self) -> bool {
         self.source.as_ref().is_some_and(|error| !error.is_timeout())
     }

@@ -4,7 +4,7 @@ use crate::support::replica::counter;
 use crate::support::{Server, req};
 
 #[test]
-fn two_locks() {
+fn a_cycle_over_two_locks_is_refused_with_its_chain() {
     let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE L1 b");
     client.int("DLOCK.ACQUIRE L2 a");
@@ -12,7 +12,7 @@ fn two_locks() {
     let error = client.error("DLOCK.ACQUIRE L1 a BLOCK 0");
     assert_eq!(error, "DEADLOCK a waits for L1 held by b, b waits for L2 held by a");
     assert_eq!(["waits", "deadlocks", "waiters"].map(|name| counter(&mut client, name)), [1, 1, 1]);
-    // Nothing has changed: trying is allowed, and giving way resolves it.
+    // The refusal has changed nothing: a may try without waiting, and the others go on once a releases L2.
     client.nil("DLOCK.ACQUIRE L1 a");
     assert_eq!(server.queue("L1"), [""; 0]);
     client.int("DLOCK.RELEASE L2 a");
@@ -23,7 +23,7 @@ fn two_locks() {
 }
 
 #[test]
-fn three_locks() {
+fn a_cycle_over_three_locks_is_refused_with_its_chain() {
     let (server, mut client) = Server::start().with_client();
     for (lock, owner) in [("L1", "b"), ("L2", "c"), ("L3", "a")] {
         client.int(format!("DLOCK.WLOCK {lock} {owner}"));
@@ -31,7 +31,7 @@ fn three_locks() {
     let mut waiters = server.waiters(["DLOCK.WLOCK L2 b BLOCK 0", "DLOCK.RLOCK L3 c BLOCK 0"]);
     let error = client.error("DLOCK.RLOCK L1 a BLOCK 50000");
     assert_eq!(error, "DEADLOCK a waits for L1 held by b, b waits for L2 held by c, c waits for L3 held by a");
-    // The owner d may wait there: it is in no cycle.
+    // The owner d may wait for L1: nobody waits for d.
     let mut d = server.waiter("DLOCK.WLOCK L1 d BLOCK 0");
     client.int("DLOCK.RELEASE L3 a");
     waiters[1].granted();
@@ -42,7 +42,7 @@ fn three_locks() {
 }
 
 #[test]
-fn through_one_of_several_readers() {
+fn a_cycle_through_one_of_several_readers_is_found() {
     let (server, mut client) = Server::start().with_client();
     for n in 0..20 {
         client.int(format!("DLOCK.RLOCK L1 r{n}"));
@@ -51,13 +51,13 @@ fn through_one_of_several_readers() {
     let mut reader = server.waiter("DLOCK.RLOCK L2 r13 BLOCK 0");
     let error = client.error("DLOCK.WLOCK L1 b BLOCK 0");
     assert_eq!(error, "DEADLOCK b waits for L1 held by r13, r13 waits for L2 held by b");
-    // As a reader, b does not have to wait.
+    // As a reader, b gets L1 at once, and so closes no cycle.
     client.int("DLOCK.RLOCK L1 b BLOCK 0");
     reader.waits();
 }
 
 #[test]
-fn through_those_ahead_in_queue() {
+fn a_cycle_through_a_waiter_ahead_in_the_queue_is_found() {
     let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.RLOCK L1 h");
     client.int("DLOCK.ACQUIRE L2 r");
@@ -78,7 +78,7 @@ fn an_owner_that_waits_on_two_connections_is_left_out() {
     client.int("DLOCK.ACQUIRE L2 b");
     client.int("DLOCK.ACQUIRE L3 c");
     let mut waiters = server.waiters(["DLOCK.ACQUIRE L2 a BLOCK 0", "DLOCK.ACQUIRE L3 a BLOCK 0"]);
-    // The owner has two threads of control: one of them may release L1.
+    // The owner a waits on two connections, so that one of its threads may go on and release L1.
     let mut b = server.waiter("DLOCK.ACQUIRE L1 b BLOCK 0");
     client.int("DLOCK.RELEASE L3 c");
     waiters[1].granted();
@@ -100,7 +100,7 @@ fn an_owner_that_closes_the_cycle_on_a_second_connection_is_left_out_too() {
     a.waits();
 }
 
-/// A reader waits only behind the writer `b`, whose other thread may end that wait.
+/// The owner `a` waits only behind the writer `b`, which waits on two connections: one of its threads may end the wait.
 #[test]
 fn a_writer_ahead_that_waits_on_two_connections_is_left_out() {
     let (server, mut client) = Server::start().with_client();
@@ -127,7 +127,7 @@ fn a_chain_is_no_deadlock_until_it_is_closed() {
         client.int(format!("DLOCK.ACQUIRE L{n} o{n}"));
     }
     let mut waiters = server.waiters((0..9).map(|n| format!("DLOCK.ACQUIRE L{} o{n} BLOCK 0", n + 1)));
-    // More waiters for the same locks, and the cycle at last.
+    // Waiters that are in no cycle do not hide the cycle, which the last request closes.
     let _others = server.waiters((0..9).map(|n| format!("DLOCK.ACQUIRE L{n} x{n} BLOCK 0")));
     let error = client.error("DLOCK.ACQUIRE L0 o9 BLOCK 0");
     assert!(error.starts_with("DEADLOCK o9 waits for L0 held by o0, o0 waits for L1 held by o1, "), "{error}");
@@ -159,5 +159,5 @@ fn names_of_any_bytes_make_a_readable_error() {
     let _b = server.waiter(req!["DLOCK.ACQUIRE", "l", b, "BLOCK", 0]);
     let error = client.error(req!["DLOCK.ACQUIRE", k, a, "BLOCK", 0]);
     assert!(error.starts_with("DEADLOCK ") && error.is_ascii(), "{error}");
-    assert_eq!(client.text("PING"), "PONG", "one line");
+    assert_eq!(client.text("PING"), "PONG", "the error is one line, and the next reply follows it");
 }

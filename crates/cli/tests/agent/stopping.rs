@@ -39,7 +39,7 @@ fn with_keep_locks_are_left_to_their_leases() {
     for name in ["one", "two"] {
         assert!(servers.iter().filter(|server| !server.holders(name).is_empty()).count() >= 2, "{name}");
     }
-    // A new agent does not know these locks.
+    // A new agent does not know these locks. The servers free them when the leases end.
     let next = Agent::over(&servers);
     next.client().nil("DLOCK.RELEASE one a");
     freed(&servers, "one");
@@ -52,7 +52,7 @@ fn counters_are_served_to_prometheus() {
     let port = free_port();
     let agent = Agent::over_with(&servers, &["--metrics", &format!("127.0.0.1:{port}")]);
     agent.client().int("DLOCK.ACQUIRE k a PX 20000");
-    // Silent connections hold up nobody.
+    // Connections without a request do not hold up the one with a request.
     let silent: Vec<_> = (0..10).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
     let watch = Stopwatch::start();
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -67,11 +67,12 @@ fn counters_are_served_to_prometheus() {
 }
 
 #[test]
-fn systemd_is_told_when_it_is_ready_and_when_it_stops() {
+fn systemd_is_told_when_the_agent_is_ready_and_when_it_stops() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    // No server answers at port 1: the agent is ready all the same.
     let port = free_port();
     let mut agent = command();
     agent.env("NOTIFY_SOCKET", &path).args(["--listen", &format!("127.0.0.1:{port}"), "-s", "redis://127.0.0.1:1"]);

@@ -1,4 +1,4 @@
-//! Help, man pages and completions, and the pages that say the same.
+//! Help, man pages and completions, and whether the pages of docs/ agree with them.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ const COMMANDS: [&str; 18] = [
     "man",
 ];
 
-/// The pages that have the subcommands, as one.
+/// The text of all pages that describe subcommands.
 fn page() -> String {
     let pages = ["run.md", "cli.md", "agent.md", "serve.md"].map(|page| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
@@ -65,7 +65,7 @@ fn help_begins_with_examples_and_has_headings() {
         let section = help.split(&format!("\n{heading}:\n")).nth(1).and_then(|rest| rest.split("\n\n").next());
         assert!(section.is_some_and(|section| section.contains(option)), "{option} below {heading}: {help}");
     }
-    // A line for each option; the rest is behind --help.
+    // `-h` has one line for each option, of 150 characters at most. `--help` has the rest.
     let options = help.split("\nLocking:\n").nth(1).and_then(|rest| rest.split("\nTimes: ").next()).expect("options");
     let lines = options.lines().filter(|line| !line.is_empty() && !line.ends_with(':'));
     for line in lines {
@@ -99,7 +99,7 @@ fn the_page_has_every_command_option_and_exit_code() {
         assert!(page.contains(&format!("| {code} |")), "{code}");
         seen += 1;
     }
-    assert_eq!(seen, 7);
+    assert_eq!(seen, 7, "the number of exit codes in the help");
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn completions_know_the_commands() {
     assert_eq!(outcome(bash).stdout.trim(), "run");
 }
 
-/// The events of docs/commands/log.md.
+/// The names of the events that docs/commands/log.md lists.
 pub fn events() -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/commands/log.md");
     let page = std::fs::read_to_string(path).expect("a page");
@@ -145,7 +145,7 @@ fn troubleshooting_explains_every_event_that_ends_a_hold_without_its_owner() {
     let section = page.split("## Two at once").nth(1).and_then(|rest| rest.split("\n## ").next()).expect("a section");
     for event in events().iter().filter(|event| !["wait", "timeout", "hold", "deadlock"].contains(&event.as_str())) {
         let names = |line: &&&str| line.split([' ', ',']).any(|word| word == event);
-        // At least two commands of the page name the event.
+        // Of the commands on the page that list such events, at least two name the event.
         assert!(commands.iter().filter(names).count() >= 2, "{event} in {commands:#?}");
         assert!(section.contains(&format!("\n| `{event}` |")), "what {event} means");
     }
@@ -165,6 +165,7 @@ fn every_subcommand_begins_with_examples_and_ends_with_its_exit_codes() {
         let help = text(&[command, "--help"]);
         assert_eq!(help.contains("\nQuorum:\n"), is_quorum, "{command}: {help}");
     }
+    // A known command has help. No command, or one that does not exist, is a mistake.
     for (words, code) in [(&["help"][..], 0), (&["help", "run"], 0), (&["help", "foo"], 64), (&[], 64), (&["foo"], 64)]
     {
         assert_eq!(outcome(bare().with(words)).code, Some(code), "{words:?}");

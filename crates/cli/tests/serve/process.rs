@@ -1,4 +1,4 @@
-//! The server as a process.
+//! `dlock serve` as a process: its log, its signals, its socket and its options.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ pub fn serve(options: &[&str]) -> Serve {
     Serve::start(Path::new(env!("CARGO_BIN_EXE_dlock")), options)
 }
 
-/// A server, and clients of it.
+/// Starts a server without options, and connects clients to it.
 #[track_caller]
 pub fn with_clients<const N: usize>() -> (Serve, [Client; N]) {
     let server = serve(&[]);
@@ -19,17 +19,17 @@ pub fn with_clients<const N: usize>() -> (Serve, [Client; N]) {
     (server, clients)
 }
 
-/// Waits until this number of requests wait.
+/// Waits until exactly this number of requests wait in the queues of the server.
 #[track_caller]
 pub fn waiting(server: &Serve, count: u64) {
-    let mut client = server.client();
-    soon("they wait", || client.text("INFO dlock").contains(&format!("dlock_waiters:{count}\r\n")));
+    let (mut client, line) = (server.client(), format!("dlock_waiters:{count}\r\n"));
+    soon(&format!("{count} requests wait"), || client.text("INFO dlock").contains(&line));
 }
 
 #[test]
 fn the_server_says_that_it_is_memory_only() {
     let server = serve(&[]);
-    soon("it says so", || server.log().contains("memory only"));
+    soon("the log says so", || server.log().contains("memory only"));
     assert!(server.client().text("INFO server").contains("dlock_serve:memory only"));
 }
 
@@ -37,7 +37,7 @@ fn the_server_says_that_it_is_memory_only() {
 fn a_signal_ends_the_server() {
     let mut server = serve(&[]);
     assert_eq!(server.stop(), Some(0));
-    soon("it says so", || server.log().contains("has stopped"));
+    soon("the log says so", || server.log().contains("has stopped"));
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn a_unix_socket_answers_and_only_its_user_may_open_it() {
     dlock_testkit::process::die_with_the_tests(&mut command);
     let mut child = dlock_testkit::process::spawn(command);
     let mut stream = None;
-    soon("it listens", || {
+    soon("the server listens", || {
         stream = std::os::unix::net::UnixStream::connect(&socket).ok();
         stream.is_some()
     });

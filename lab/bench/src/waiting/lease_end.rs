@@ -9,8 +9,8 @@ use crate::figures::{Sample, Sheet};
 use crate::resp::{Expect, Request};
 use crate::server::Programs;
 
-/// Each lease has an absolute deadline; server and bench read the same clock. In turns with the leases, this thread
-/// sleeps as long, which shows how late the machine itself is.
+/// Measures how long after the absolute deadline of a lease the waiter is granted the lock. Server and bench read the
+/// same clock. After each lease, this thread sleeps as long, which shows how late the machine itself is.
 pub fn measure(programs: &Programs, sheet: &mut Sheet) -> Result<(), Error> {
     let mut open = programs.open()?;
     let (mut holder, mut waiter) = (open.server.connect()?, open.server.connect()?);
@@ -39,7 +39,7 @@ pub fn measure(programs: &Programs, sheet: &mut Sheet) -> Result<(), Error> {
         let asleep = Instant::now();
         thread::sleep(Duration::from_millis(lease));
         sleeps_late.push(asleep.elapsed().saturating_sub(Duration::from_millis(lease)).as_secs_f64() * 1e3);
-        // The next one starts at another moment of the server's timers.
+        // The next lease starts at another moment between two ticks of the server's timers.
         thread::sleep(Duration::from_micros(u64::try_from(number * 37).unwrap_or(0) % 1000));
     }
     let held_up = open.control.seconds_held_up()? - held_up;
@@ -53,15 +53,18 @@ pub fn measure(programs: &Programs, sheet: &mut Sheet) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the unix time with its fractions of a millisecond, which the server's clock has not.
+/// Returns the unix time with fractions of a millisecond. Deadlines are whole milliseconds.
 pub fn unix_time() -> Result<Duration, Error> {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_err(|_| Error::Server("the clock is off".into()))
 }
 
 const KEY: &[u8] = b"lock:000000";
+/// How many leases are measured.
 const ENDS: usize = 400;
-/// Leases take from `SHORTEST` to `SHORTEST + SPREAD` milliseconds.
+/// Leases take from `SHORTEST` to less than `SHORTEST + SPREAD` milliseconds. Each is `STEP` longer than the one
+/// before, modulo `SPREAD`.
 const SHORTEST: u64 = 10;
 const SPREAD: u64 = 30;
 const STEP: usize = 7;
+/// The promise of the module, in milliseconds.
 const AT_MOST: f64 = 5.0;

@@ -1,4 +1,4 @@
-//! The permissions of docs/permissions.md suffice.
+//! The permissions that docs/permissions.md lists suffice for `dlock failover`.
 
 use super::{promoted, watched};
 use crate::process::{With, bare, outcome};
@@ -6,10 +6,11 @@ use dlock_testkit::cluster_replicas::ReplicatedCluster;
 use dlock_testkit::sentinel::Sentinels;
 use dlock_testkit::{Client, Server};
 
-/// The rules of the page for `dlock failover`: those that every failover needs, and those with Sentinel, in a cluster,
-/// with neither, and on the Sentinels.
+/// The rules of the page for `dlock failover`: those of every failover, those with Sentinel, in a cluster and with
+/// neither, and those on the Sentinels themselves.
 fn rules() -> [String; 5] {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/permissions.md");
+    // A table has `|` as `\|`.
     let page = std::fs::read_to_string(path).expect("docs/permissions.md").replace("\\|", "|");
     let row = page.lines().find(|line| line.starts_with("| `dlock failover` |")).expect("a row");
     let sentinel = page.split_once("for `dlock failover`, `").expect("the rules at Sentinel").1;
@@ -18,11 +19,13 @@ fn rules() -> [String; 5] {
     rules.try_into().expect("five sets of rules")
 }
 
+/// Makes the user `operator` with these rules.
 fn admit(client: &mut Client, rules: &[&String]) {
     let rules: Vec<_> = rules.iter().flat_map(|rules| rules.split_whitespace()).collect();
     client.ok(format!("ACL SETUSER operator on >secret {}", rules.join(" ")));
 }
 
+/// The URL of a server, with the login of `operator`.
 fn url(server: &Server) -> String {
     format!("redis://operator:secret@127.0.0.1:{}", server.port())
 }
