@@ -9,7 +9,7 @@ use dlock_core::engine::{Fault, NotOpen};
 use crate::ffi::command::ErrorReply;
 use crate::state::Busy;
 
-/// Why a command was not carried out. It has changed nothing.
+/// Why a command was not carried out. The command has changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
     /// The arguments are invalid.
@@ -18,7 +18,7 @@ pub enum Error {
     Fault(Fault),
     /// A client sent the command to a replica.
     ReadOnly,
-    /// The running transaction or script has begun a pause of all writes.
+    /// The running transaction, script or module's call has begun a pause of writes, and this command would write.
     HeldStill,
     /// A client sent `DLOCK.APPLY`.
     NotForClients,
@@ -26,13 +26,13 @@ pub enum Error {
     Effect(DecodeError),
     /// `SESSION` where there is no client connection.
     NoConnection,
-    /// `LOG` has no such subcommand, with the text of the error.
+    /// `LOG` has no such subcommand. The text is the whole error.
     Subcommand(String),
-    /// The user may not read the log, since it may not run this command.
+    /// The user may not read the log, because the log asks for the right to this command.
     NotForUser(&'static str),
     /// The user may not name the sessions of others.
     NotOperator,
-    /// The engine is at work, so that it cannot take a command.
+    /// The engine is at work: another module runs a command from a notification.
     Busy,
 }
 

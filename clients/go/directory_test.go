@@ -12,7 +12,7 @@ import (
 	dlock "dlock.example/dlock/clients/go"
 )
 
-// startSilent accepts connections, and never answers.
+// startSilent starts a server that accepts connections and never answers. It returns the address.
 func startSilent(t testing.TB) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -35,7 +35,7 @@ func startSilent(t testing.TB) string {
 	return listener.Addr().String()
 }
 
-// routed are clients that ask where a lock is, at these addresses.
+// routed returns the two kinds of client that first ask where a lock is. They ask at these addresses.
 func routed(t *testing.T, addresses ...string) map[string]*dlock.Client {
 	t.Helper()
 	sentinel, err := dlock.NewSentinel("main", addresses)
@@ -50,7 +50,7 @@ func routed(t *testing.T, addresses ...string) map[string]*dlock.Client {
 	return map[string]*dlock.Client{"Sentinel": sentinel, "cluster": cluster}
 }
 
-// The requests for the place of the lock wait for each other, and each has a limit of its own.
+// One acquisition at a time asks where the lock is, and the others wait for its answer. Each still ends at its own limit.
 func TestACrowdWhoseSentinelsHangKeepsItsLimits(t *testing.T) {
 	t.Parallel()
 	for name, client := range routed(t, startSilent(t), startSilent(t)) {
@@ -75,7 +75,7 @@ func TestACrowdWhoseSentinelsHangKeepsItsLimits(t *testing.T) {
 						t.Errorf("the error is %v", err)
 					}
 				}
-				watch.within(t, limit, "the last")
+				watch.within(t, limit, "the last acquisition")
 			}
 			const limit = 300 * time.Millisecond
 			endsWithin(limit+250*time.Millisecond, func(ctx context.Context) context.Context {

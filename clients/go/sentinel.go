@@ -36,6 +36,7 @@ func WithSentinelAuth(user, password string) ClientOption {
 
 // parseAll returns the settings, and addresses with ports.
 func parseAll(addresses []string, port string, options []ClientOption) (settings, []string, error) {
+	// Parses the options. The address is not used.
 	s, _, err := parse("none:1", options)
 	if err != nil {
 		return s, nil, err
@@ -57,7 +58,8 @@ type sentinel struct {
 	addresses []string
 	directory directory
 
-	mu    sync.Mutex
+	mu sync.Mutex
+	// The primary that a Sentinel named last, and when.
 	known string
 	asked time.Time
 }
@@ -77,7 +79,7 @@ func (s *sentinel) find(ctx context.Context, _ string, again bool, until time.Ti
 	return "", fmt.Errorf("no Sentinel says where %s is: %w", s.primary, err)
 }
 
-// remembered returns the primary, if it is known well enough.
+// remembered returns the primary if it is known. With `again`, a Sentinel must have named it just now.
 func (s *sentinel) remembered(again bool) (string, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,4 +117,5 @@ func (s *sentinel) ask(ctx context.Context, address string, until time.Time) err
 	return fmt.Errorf("the Sentinel at %s does not know %s", address, s.primary)
 }
 
+// redirect does nothing: only nodes of a cluster redirect.
 func (s *sentinel) redirect(string, ServerError) {}

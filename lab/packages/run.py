@@ -47,6 +47,7 @@ def rust() -> dict[str, list[str]]:
 
 
 def go() -> dict[str, list[str]]:
+    # The build uses the modules that are on this machine already, instead of the network.
     command = said(ROOT / "scripts/go")
     modules = Path(said(ROOT / "scripts/go-modules"))
     home = ROOT / "target/go"
@@ -70,7 +71,7 @@ def python() -> dict[str, list[str]]:
 
 def node() -> dict[str, list[str]]:
     home = Path(said(ROOT / "scripts/node"))
-    # The program finds the packages from where it is.
+    # Node.js looks for packages from the folder of the program upwards.
     shutil.copy(ROOT / "clients/node/bench/pairs.mjs", home)
     own = ROOT / "target/languages/node/bin/node"
     return {"ioredis": [str(own) if own.exists() else "node", str(home / "pairs.mjs")]}
@@ -80,7 +81,7 @@ def java() -> dict[str, list[str]]:
     adapters, home = ROOT / "clients/java/adapters", ROOT / "target/java/pairs"
     home.mkdir(parents=True, exist_ok=True)
     pom = (adapters / "jedis/pom.xml").read_text()
-    # The parent and our own package are in no repository.
+    # Maven's repositories have neither the parent nor our own package.
     pom = re.sub(r"<parent>.*?</parent>", "<groupId>fetched</groupId><version>1</version>", pom, flags=re.S)
     pom = re.sub(r"<dependency>\s*<groupId>dlock</groupId>.*?</dependency>", "", pom, flags=re.S)
     (home / "pom.xml").write_text(pom)
@@ -158,7 +159,7 @@ def measure(port: int, program: list[str], kinds: list[str], pairs: int, rounds:
 
 def cost(figures: list[tuple[float, float]], plain: list[tuple[float, float]]) -> Cost:
     median = statistics.median
-    # A short run may take no time by a coarse clock.
+    # By a coarse clock, a short run of the plain lock may take no time.
     ratios = [own / other if other else math.nan for (own, _), (other, _) in zip(figures, plain)]
     return Cost(median(cpu for cpu, _ in figures), median(passed for _, passed in figures), median(ratios))
 
@@ -176,7 +177,7 @@ def rows(language: str, driver: str, costs: Mapping[str, Cost]) -> list[str]:
 
 
 def put(lines: list[str], options: argparse.Namespace) -> None:
-    """Writes the table of the page."""
+    """Writes the table into the page."""
     before, rest = PAGE.read_text().split(MARKS[0])
     _, after = rest.split(MARKS[1])
     when = f"Measured on {date.today()}: {options.rounds} rounds of {options.pairs:,} pairs."

@@ -15,7 +15,7 @@ use crate::ffi::meddler::refuse;
 use crate::ffi::planned::panic_in;
 use dlock_core::spec::{KeyUse, Keys, Spec};
 
-/// Panics: before the reply, after it, after a part of it, when the client is blocked, or in a later call of the server.
+/// Panics before the reply, after it or a part of it, when the client is blocked, or in a later call of the server.
 pub struct Panic;
 
 impl Command for Panic {
@@ -52,6 +52,7 @@ impl Command for Panic {
                 context.reply_array(2);
                 context.reply_integer(2);
             }
+            // The server ends the wait after a millisecond.
             Some(b"block") => block(context, &arguments.key()?, 1, &Rc::new(Nobody(Cell::new(None)))),
             _ => {}
         }

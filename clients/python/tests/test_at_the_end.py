@@ -10,7 +10,8 @@ import redis
 
 from kit import address, info
 
-# The client outlives the rest: the interpreter ends objects in any order, and a client that ends closes its connections.
+# The interpreter ends objects in any order, and a client that ends closes its connections. One reference more keeps the
+# client until the process ends.
 PROGRAM = '''
 import atexit, ctypes, sys, threading, _thread
 import redis
@@ -19,7 +20,8 @@ client = redis.Redis(port=int(sys.argv[1]))
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
 %s
 '''
-# As Python 3.12.0 to 3.12.2 do from the first `atexit` handler on.
+# After `no_threads`, no thread can be started, as in Python 3.12.0 to 3.12.2 from the first `atexit` handler on.
+# Handlers run in the reverse order of their registration.
 REFUSES = '''
 def refuse(*args, **kwargs):
     raise RuntimeError("can't create new thread at interpreter shutdown")
@@ -31,7 +33,7 @@ def no_threads():
 
 
 def run(program: str, port: int) -> tuple[str, str]:
-    """Returns what a program prints."""
+    """Returns what a program prints to standard output and to standard error."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM % program, str(port)], capture_output=True, text=True, timeout=60, check=False
     )
@@ -74,7 +76,7 @@ def test_in_a_thread_that_outlives_the_main_one(client: redis.Redis) -> None:
 
 @pytest.mark.parametrize("settings", ["timeout=20", "", "timeout=20, auto_renewal=True"])
 def test_a_release_when_the_object_goes(client: redis.Redis, settings: str) -> None:
-    """The last thing that the interpreter does with a global object, over a connection that is open already."""
+    """The interpreter calls `__del__` of a global object last. The release uses a connection that is open already."""
     program = (
         "client.ping()\nclass Holder:\n    def __init__(self):\n"
         f'        self.lock = DLock(client, "job", {settings})\n        assert self.lock.acquire()\n'
@@ -90,8 +92,11 @@ def test_a_release_when_the_object_goes(client: redis.Redis, settings: str) -> N
 )
 @pytest.mark.parametrize("acquires", [False, True], ids=["release", "acquire"])
 def test_no_thread_is_waited_for_when_the_object_goes(client: redis.Redis, settings: str, acquires: bool) -> None:
-    """Without an open connection. In Python before 3.12, a thread that begins then takes no step; later versions begin
-    no thread. redis-py 8 does not connect any more either, so that the call may fail; but the program ends."""
+    """The call in `__del__` finds no open connection.
+
+    In `__del__`, a thread can be started but takes no step (Python before 3.12), or cannot be started (later versions).
+    redis-py 8 does not connect there. So the call may fail, but the program ends.
+    """
     first, last = ("pass", "assert self.lock.acquire()") if acquires else ("assert self.lock.acquire()", "pass")
     program = (
         "class Holder:\n    def __init__(self):\n"
@@ -105,7 +110,8 @@ def test_no_thread_is_waited_for_when_the_object_goes(client: redis.Redis, setti
 
 
 def test_a_thread_that_stopped_in_a_change_keeps_nobody_waiting(client: redis.Redis) -> None:
-    """A daemon thread stops wherever it is when the interpreter ends, and keeps what it has locked."""
+    """A daemon thread stops wherever it is when the interpreter ends, and keeps what it has locked. In place of such a
+    thread, the program locks the guard."""
     program = (
         "client.ping()\nclass Holder:\n    def __init__(self):\n"
         '        self.lock = DLock(client, "job", timeout=20, auto_renewal=True)\n        assert self.lock.acquire()\n'

@@ -54,6 +54,7 @@ pub async fn log(clients: &[Client], options: &LogOptions) -> Result<u8, Error> 
     // The wanted events may be rare among all entries.
     let newest = if options.events.is_empty() { options.count } else { NEWEST };
     let Read { mut entries, missing, is_seen } = read(clients, newest).await?;
+    // `follow` prints none of these, whether or not they are printed here.
     for entry in &entries {
         seen.is_new(entry);
     }
@@ -111,6 +112,7 @@ async fn follow(clients: &[Client], options: &LogOptions, mut seen: Seen, people
             complain(&missing);
             was_missing = names;
         }
+        // `is_new` expects the ids of a server in ascending order.
         entries.sort_by_key(|(server, entry)| (server.clone(), entry.id));
         seen.gaps(&entries).iter().for_each(|gap| say(&format!("dlock: {gap}")));
         entries.retain(|entry| seen.is_new(entry));
@@ -239,10 +241,12 @@ fn exit_code(complete: bool) -> u8 {
 
 pub const COLUMNS: usize = 8;
 const HEADING: [&str; COLUMNS] = ["TIME (UTC)", "EVENT", "LOCK", "OWNER", "WAITED", "HELD", "TOKEN", "CLIENT"];
+/// The least widths of the columns in lines that are printed one by one.
 const WIDTHS: [usize; COLUMNS] = [23, 11, 20, 20, 6, 6, 16, 0];
 
-/// How often to read new entries, and how many.
+/// The pause between two reads of new entries.
 const INTERVAL: Duration = Duration::from_millis(500);
+/// How many entries are read to find new or wanted ones.
 const NEWEST: u64 = 1000;
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ impl Clocks {
         clocks
     }
 
-    /// Returns the token to ask for by the fastest clock. The simulation shows with it why the median is needed.
+    /// Returns the token to ask for by the fastest clock, with which the simulation shows why the median is needed.
     #[cfg(test)]
     pub(crate) fn floor_of_the_fastest(&self, now: Duration) -> Floor {
         let clocks = self.clocks(now);
@@ -83,7 +83,8 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// How far the token to ask for is ahead of the clock that it is computed from.
+/// How far the token to ask for is ahead of the clock that it is computed from, in µs. A server grants this very token
+/// if its clock is not further ahead than that.
 pub(crate) const MARGIN_US: u64 = 10_000;
 
 /// The highest reading of a clock, µs. Half of the highest token, so that the token to ask for is always a valid one.
@@ -98,6 +99,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
+    /// Returns clocks that were read 10 ms after the start. A reading of 0 is none.
     fn clocks(readings: &[u64]) -> Clocks {
         let mut clocks = Clocks::new(readings.len(), MS * 100);
         for (member, unix_us) in readings.iter().enumerate().filter(|(_, unix_us)| **unix_us > 0) {

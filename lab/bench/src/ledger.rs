@@ -6,7 +6,8 @@
 //! pairs-ratio/none/16/hot/acquire 1.52 1.49 1.55
 //! ```
 //!
-//! The format of a line: a number, or median, least and most of the rounds. Lines that begin with `#` are comments.
+//! A line has a fact (`NAME: TEXT`), or the name of a figure and a number, or its name and the median, the least and
+//! the most of the rounds. Lines that begin with `#` are comments.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -49,7 +50,7 @@ impl Figure {
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ledger {
-    /// Such as `redis 7.0.15`, and whatever else a reader should know, by name.
+    /// What a reader should know beside the figures, by name: the `server`, such as `redis 7.0.15`, the `date`.
     facts: BTreeMap<String, String>,
     figures: BTreeMap<String, Figure>,
 }
@@ -75,7 +76,7 @@ impl Ledger {
         self.figures.iter().map(|(name, figure)| (name.as_str(), *figure))
     }
 
-    /// Takes over what the other has; the rest stays.
+    /// Adds the facts and figures of the other ledger, which replace those of the same name.
     pub fn update(&mut self, other: &Self) {
         self.facts.extend(other.facts.clone());
         self.figures.extend(other.figures.clone());
@@ -134,7 +135,7 @@ impl Ledger {
     }
 }
 
-/// Returns where figures of that sort and server are kept in the checkout.
+/// Returns where figures of a sort (`instr`, `times`) and a server are kept in the checkout.
 pub fn path(sort: &str, server: &str) -> PathBuf {
     folder().join(format!("{sort}-{}.txt", server.replace(' ', "-")))
 }

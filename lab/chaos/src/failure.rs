@@ -1,4 +1,4 @@
-//! The reasons why a run reaches no verdict. A violation is not a failure: it is the verdict.
+//! The reasons why a run reaches no verdict. A violation of a rule is a verdict, and so it is no failure.
 
 use std::fmt;
 use std::io;
@@ -21,8 +21,9 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Adds to an error what was being done.
+/// Makes a failure of an error.
 pub trait Doing<T> {
+    /// Adds what was being done in front of the error's text.
     fn doing(self, what: &str) -> Result<T>;
 }
 

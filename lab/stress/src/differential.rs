@@ -33,7 +33,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Returns N rounds of `dlock serve`, from this seed on.
+    /// Returns options for this many rounds of `dlock serve`, from this seed on.
     pub fn of_serve(program: PathBuf, seed: u64, rounds: u64) -> Options {
         Options { seconds: u64::MAX, seed: Some(seed), rounds, share: 100, serve: Some(program) }
     }
@@ -97,6 +97,7 @@ pub fn run(options: &Options) -> Result<(), String> {
     Ok(())
 }
 
+/// Plays a round. Returns how often it reached each situation, or a difference from the model.
 fn play(server: &Held, seed: u64) -> Result<BTreeMap<String, u64>, String> {
     let mut random = Random::seeded(seed);
     let settings = Settings { max_waiters: random.one_in(4).then_some(3), grace: random.one_in(4).then_some(600_000) };
@@ -123,5 +124,7 @@ fn shown(model: &Model) -> String {
     holds.chain(waiters).collect::<Vec<_>>().join("\n")
 }
 
+/// The steps of a round.
 const STEPS: u64 = 300;
+/// How many of the last steps a difference is reported with.
 const SHOWN: usize = 25;

@@ -10,10 +10,10 @@ use super::stop::Stop;
 /// How long a server may take to reply.
 pub const REPLY: Duration = Duration::from_secs(2);
 
-/// Fields of `INFO`.
+/// The fields of `INFO`, by name. A field that is missing is empty, or 0 as a number.
 pub struct Info(HashMap<String, String>);
 
-/// Reads the fields of `INFO` that a failover needs.
+/// Asks a server for its `INFO`.
 pub async fn info(node: &Node) -> Result<Info, Error> {
     Ok(Info::of(&node.ask::<String>(&["INFO"], REPLY).await?))
 }
@@ -51,22 +51,22 @@ impl Info {
         self.field("role") == "slave"
     }
 
-    /// Returns whether it is a replica that receives its primary's writes.
+    /// Returns whether the server is a replica that receives its primary's writes.
     pub fn follows(&self) -> bool {
         self.is_replica() && self.field("master_link_status") == "up"
     }
 
-    /// Returns its offset in the replication stream: everything before is executed.
+    /// Returns the server's offset in the replication stream. The server has executed everything before that.
     pub fn offset(&self) -> u64 {
         self.number(if self.is_replica() { "slave_repl_offset" } else { "master_repl_offset" })
     }
 
-    /// Returns whether Sentinel never promotes it.
+    /// Returns whether Sentinel never promotes the server.
     pub fn is_never_promoted(&self) -> bool {
         self.field("slave_priority") == "0"
     }
 
-    /// Returns the address of the primary that it follows.
+    /// Returns the address of a replica's primary.
     pub fn primary(&self) -> String {
         format!("{}:{}", self.field("master_host"), self.field("master_port"))
     }
@@ -98,7 +98,7 @@ impl Server {
         format!("{}:{}", self.host, self.port)
     }
 
-    /// Fails unless it could take over: it follows, and has the module.
+    /// Fails unless the server can take over: it is a replica that receives the writes, and has the module.
     pub async fn check(&self) -> Result<(), Stop> {
         let address = self.address();
         let missing = |error| Stop::Kept(format!("the replica {address} does not answer: {error}"));
@@ -122,7 +122,8 @@ pub async fn has_module(node: &Node) -> Result<bool, Error> {
     Ok(!found.is_empty())
 }
 
-/// Returns the replica of a primary that has received most, or the one that the user has named.
+/// Returns the replica of a primary that has received most, or the one that the user has named. Fails if there is none
+/// that receives the primary's writes.
 pub async fn best(operator: &Operator, primary: &Info, named: Option<&(String, u16)>) -> Result<Server, Stop> {
     let mut best: Option<(u64, Server)> = None;
     for (host, port) in primary.replicas() {

@@ -7,13 +7,14 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{getpid, getppid};
 use tokio::process::Command;
 
-/// Lets the kernel kill the command when this thread ends, and gives it the signal mask that we were started with.
+/// Lets the kernel kill the command when this thread ends, and gives the command the signal mask that we were started
+/// with.
 /// Spawn the command from a thread that lives as long as the process.
 pub fn die_with_us(command: &mut Command, mask: SigSet) {
     let parent = getpid();
     let prepare = move || {
         set_pdeathsig(Signal::SIGKILL)?;
-        // If the parent died before the call above, nobody sends the signal.
+        // If the parent died before the call above, the kernel sends no signal.
         if getppid() != parent {
             return Err(io::ErrorKind::Interrupted.into());
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use dlock_testkit::process::{self, die_with_the_tests, free_port, hear_all_signals, spawn};
 use dlock_testkit::{Client, Server, Setup, lock_info, soon};
 
-/// An agent. Killed with the value.
+/// A process `dlock agent`, which is killed when the value is dropped.
 pub struct Agent {
     child: Child,
     pub port: u16,
@@ -20,7 +20,7 @@ pub struct Agent {
 pub const LONGEST: &str = "30s";
 
 impl Agent {
-    /// Starts it with these options beside `--listen`.
+    /// Starts an agent on a free port with these options.
     #[track_caller]
     pub fn start(options: &[&str]) -> Self {
         let port = free_port();
@@ -29,7 +29,7 @@ impl Agent {
         Self::run(command, port)
     }
 
-    /// Starts it, and waits until it listens on that port of loopback.
+    /// Starts the command of an agent, and waits until the agent listens on that port of loopback.
     #[track_caller]
     pub fn run(mut command: Command, port: u16) -> Self {
         die_with_the_tests(&mut command);
@@ -55,7 +55,7 @@ impl Agent {
         agent
     }
 
-    /// Starts one over a quorum of these servers, with time for a busy machine.
+    /// Starts an agent over a quorum of these servers, with a timeout that is long enough on a busy machine.
     #[track_caller]
     pub fn over(servers: &[Server]) -> Self {
         Self::over_with(servers, &[])
@@ -100,7 +100,7 @@ impl Agent {
         let _ = self.child.wait();
     }
 
-    /// Asks it to stop, and returns its exit code.
+    /// Asks the agent to stop, and returns its exit code.
     #[track_caller]
     pub fn stop(&mut self) -> Option<i32> {
         self.signal(libc::SIGTERM);
@@ -116,12 +116,12 @@ impl Agent {
         process::signal(&self.child, signal);
     }
 
-    /// Sends this line without a pause over several connections, and reads the replies, until the value is dropped.
+    /// Sends this line again and again over several connections, and reads the replies, until the value is dropped.
     pub fn flooded(&self, connections: usize, line: &str) -> Vec<Flood> {
         (0..connections).map(|_| Flood::start(self.port, line)).collect()
     }
 
-    /// Returns how long its threads have run on a core.
+    /// Returns how long the agent's threads have run on a core.
     pub fn cpu_time(&self) -> Duration {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("its threads");
         let ran = |task: std::fs::DirEntry| {
@@ -131,7 +131,7 @@ impl Agent {
         Duration::from_nanos(tasks.filter_map(|task| ran(task.ok()?)).sum())
     }
 
-    /// Returns how much of its memory is resident, in bytes.
+    /// Returns how much of the agent's memory is resident, in bytes.
     pub fn memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("its status");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
@@ -145,7 +145,7 @@ impl Drop for Agent {
     }
 }
 
-/// A client that sends faster than the agent answers. Ends with the value.
+/// A client that sends faster than the agent answers, until the value is dropped.
 pub struct Flood(TcpStream);
 
 impl Flood {
@@ -203,7 +203,7 @@ pub fn freed<'a>(servers: impl IntoIterator<Item = &'a Server>, name: &str) {
 #[track_caller]
 pub fn waiting(agent: &Agent, count: u64) {
     let mut client = agent.client();
-    soon("they wait", || client.text("INFO agent").contains(&format!("agent_waiters:{count}\r\n")));
+    soon("the requests wait", || client.text("INFO agent").contains(&format!("agent_waiters:{count}\r\n")));
 }
 
 /// Waits until this number of requests are in the queues of these servers, not only on their way. An agent waits at one
@@ -214,8 +214,8 @@ pub fn queued<'a>(servers: impl IntoIterator<Item = &'a Server> + Clone, count: 
         let waiters = |server: &Server| lock_info(&mut server.client(), name).map_or(0, |info| info.waiters);
         servers.clone().into_iter().map(waiters).sum::<i64>()
     };
-    soon("they are in the queue", || usize::try_from(queued()) == Ok(count));
+    soon("the requests are in the queues of the servers", || usize::try_from(queued()) == Ok(count));
 }
 
-/// Long enough for an event that must not happen.
+/// How long a test waits for an event that must not happen.
 pub const MOMENT: Duration = Duration::from_millis(100);

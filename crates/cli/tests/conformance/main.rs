@@ -76,7 +76,7 @@ fn play(suite: &Suite) {
     assert!(failed.is_empty(), "{failed:?}");
 }
 
-/// A new scenario is played, or left out for a reason.
+/// Fails if a scenario is neither played nor left out for a reason.
 fn every_scenario_is_named(folder: &str) {
     let files = std::fs::read_dir(folder).expect("the scenarios");
     let names = files.map(|file| file.expect("a file").path()).map(|path| {
@@ -90,6 +90,7 @@ fn every_scenario_is_named(folder: &str) {
 /// A run of `dlock run`.
 #[derive(Default)]
 struct Run {
+    /// The id of the process.
     id: i32,
     state: Mutex<State>,
     changed: Condvar,
@@ -109,17 +110,18 @@ impl Run {
         self.state.lock().expect("a lock")
     }
 
-    /// Waits for the end.
+    /// Waits for the end of the process.
     fn ended(&self) -> (Option<i32>, String) {
         let state = self.changed.wait_while(self.state(), |state| state.ended.is_none()).expect("a lock");
         state.ended.clone().expect("just seen")
     }
 }
 
-/// Reads requests. Starts all processes on this thread: they die with it.
+/// Executes requests. Starts all processes on this thread, because they die with the thread that starts them.
 fn adapter() {
     let mut runs: HashMap<String, Arc<Run>> = HashMap::new();
-    // The earlier runs of a letter are kept, because the end of their input would release their locks.
+    // The name of a lock in a scenario is a letter. Earlier runs of a letter are kept, because the end of their input
+    // would release their locks.
     let mut before = Vec::new();
     let features = ["cancel", "outage", "leases", "slots"];
     say(&json!({"features": features}));
@@ -197,6 +199,7 @@ fn follow(mut child: Child, run: &Run, id: &Value) {
     child.stderr.take().expect("a pipe").read_to_string(&mut told).expect("readable output");
     let code = child.wait().expect("a process that can be waited for").code();
     if token.is_none() {
+        // 1 and 69 are exit codes of `dlock run`: not granted, and no server answers or can be used.
         let result = match code {
             _ if run.state().is_canceled => "canceled",
             Some(1) => "refused",
@@ -221,6 +224,7 @@ fn cancel(run: &Run) -> Value {
     json!({"result": "ok"})
 }
 
+/// Closes the input, so that the command ends. The exit code 75 says that the lock was lost.
 fn release(run: &Run) -> Value {
     drop(run.state().stdin.take());
     let (code, told) = run.ended();

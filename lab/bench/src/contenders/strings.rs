@@ -1,4 +1,4 @@
-//! Locks made of string keys: what most people use.
+//! Locks made of string keys, by `SET NX PX`, as programs have them without a module.
 
 use std::ops::Range;
 
@@ -11,9 +11,10 @@ use crate::resp::{Expect, Reply, Request};
 pub const SET_DEL: &str = "set-del";
 pub const SET_SCRIPT: &str = "set-script";
 
-/// A script for `EVALSHA`, as in the documentation of `SET`.
+/// The script of the documentation of `SET`, which deletes the lock of its owner only.
 pub const COMPARE_AND_DELETE: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+/// The same for a renewal.
 const COMPARE_AND_RENEW: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) else return 0 end";
 
@@ -29,7 +30,7 @@ pub fn all() -> Vec<Contender> {
     ]
 }
 
-/// No owner check: a late owner deletes the lock of the next one.
+/// The release does not compare the owner: a late owner deletes the lock of the next one.
 fn set_del(_: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
     Ok(over(numbers, |key, owner| [set(key, owner), Request::new(&[b"DEL", key], Expect::Integer(1))]))
 }
@@ -64,6 +65,7 @@ fn script_renew(connection: &mut Connection, numbers: Range<usize>) -> Result<Lo
 }
 
 fn set_ifeq(connection: &mut Connection, numbers: Range<usize>) -> Result<Load, Error> {
+    // Sets nothing, because there is no such key. A server without `IFEQ` replies with an error.
     if let Reply::Error(_) = connection.call(&[b"SET", b"probe", b"a", b"IFEQ", b"b"])? {
         return Err(Error::Lacking("SET IFEQ".into()));
     }
@@ -71,6 +73,7 @@ fn set_ifeq(connection: &mut Connection, numbers: Range<usize>) -> Result<Load, 
     Ok(over(numbers, |key, owner| [Request::new(&[b"SET", key, owner, b"IFEQ", owner, b"PX", LEASE], Expect::Ok)]))
 }
 
+/// Takes the locks that the measured requests renew.
 fn hold(connection: &mut Connection, numbers: Range<usize>) -> Result<(), Error> {
     run_through(&over(numbers, |key, owner| [set(key, owner)]), connection)
 }

@@ -38,11 +38,11 @@ fn files(kept: &[Ledger]) -> Result<Vec<(PathBuf, String)>, Error> {
     Ok([(PathBuf::from(PAGE), page)].into_iter().chain(plots).collect())
 }
 
-/// Below `docs/`.
+/// The path of the page below `docs/`.
 const PAGE: &str = "benchmarks.md";
 
-/// All that is kept, one ledger a server. Servers that were timed come first, the latest one at the front. The others
-/// follow, those with the most figures first.
+/// Returns all figures that are kept, in one ledger for each server. Servers that were timed come first, the latest one
+/// at the front. The others follow, those with the most figures first.
 fn kept() -> Result<Vec<Ledger>, Error> {
     let folder = ledger::folder();
     let mut servers: BTreeMap<String, Ledger> = BTreeMap::new();
@@ -83,7 +83,7 @@ mod tests {
         }
     }
 
-    /// README.md and docs/faq.md round it to 3 %.
+    /// README.md and docs/faq.md round the highest ratio to 3 %.
     #[test]
     fn the_most_that_other_keys_pay_is_what_the_page_says() {
         let mut ratios = Vec::new();

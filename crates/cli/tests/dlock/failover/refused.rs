@@ -6,12 +6,14 @@ use crate::process::{Outcome, With, bare, outcome};
 use dlock_testkit::version::Version;
 use dlock_testkit::{Server, Setup};
 
+/// Checks that a failover has ended before it sent a command that changes something.
 #[track_caller]
 fn is_refused(done: &Outcome, code: i32, why: &str, primary: &Server) {
     assert_eq!((done.code, done.stdout.as_str()), (Some(code), ""), "{done:?}");
     assert!(done.stderr.contains(why), "{}", done.stderr);
     assert!(!done.stderr.contains("> "), "nothing was sent: {}", done.stderr);
     assert!(primary.is_primary());
+    // Writes are not paused.
     primary.client().ok("SET written x");
 }
 
@@ -33,6 +35,7 @@ fn a_dry_run_prints_every_command_and_sends_none() {
     if Version::of(&mut servers[0].client()) >= Version::Valkey(9, 0) {
         assert_eq!(planned, [format!("127.0.0.1:{sentinel}> SENTINEL FAILOVER locks COORDINATED")]);
     } else {
+        // The old primary becomes a replica of its own address, where it finds no primary: it keeps its data.
         assert_eq!(planned[1], format!("127.0.0.1:{old}> REPLICAOF 127.0.0.1 {old}"));
         assert_eq!(planned[3], format!("127.0.0.1:{sentinel}> SENTINEL FAILOVER locks"));
     }
@@ -53,11 +56,12 @@ fn a_replica_that_is_missing_lags_or_lacks_the_module_stops_the_failover() {
     let frozen = outcome(at(&primary, &short));
     replica.thaw();
     is_refused(&frozen, 1, none, &primary);
+    // No server is at port 1.
     replica.client().ok("REPLICAOF 127.0.0.1 1");
     let named = format!("127.0.0.1:{}", replica.port());
     let why = format!("the primary has no replica {named} that follows it");
     is_refused(&outcome(at(&primary, &["failover", "--to", &named])), 1, &why, &primary);
-    // The replica is connected, and lacks the last write of the primary.
+    // The replica is connected through a proxy that withholds the last write of the primary.
     let way = gate_of_replies(primary.port(), |stream| stream.contains("held-back"));
     replica.client().ok(format!("REPLICAOF 127.0.0.1 {way}"));
     replica.wait_synced(&primary);

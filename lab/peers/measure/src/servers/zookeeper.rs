@@ -1,4 +1,5 @@
-//! ZooKeeper, with the settings of its administrator's guide; `forceSync` stays on.
+//! ZooKeeper, with the settings of its administrator's guide. `forceSync` stays on: a write is on disk before its
+//! answer.
 
 use std::fs;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use super::{Servers, answers, folder};
 use crate::processes::{Process, free_ports};
 use crate::result::{Result, failed};
 
+/// Starts an ensemble of up to three servers, and waits until all of them serve clients.
 pub async fn start(nodes: usize) -> Result<Servers> {
     let folder = folder()?;
     let (client_ports, peer_ports, election_ports) = (free_ports::<3>()?, free_ports::<3>()?, free_ports::<3>()?);
@@ -71,7 +73,7 @@ async fn status(address: &str) -> Result<String> {
     Ok(text)
 }
 
-/// Returns the place of the leader among the addresses.
+/// Returns the index of the leader's address.
 pub async fn leader(addresses: &[String]) -> Result<usize> {
     for (at, address) in addresses.iter().enumerate() {
         if status(address).await?.contains("Mode: leader") {
@@ -81,5 +83,5 @@ pub async fn leader(addresses: &[String]) -> Result<usize> {
     failed("no leader")
 }
 
-/// The CLASSPATH of Debian's package.
+/// The class path of Debian's package.
 const CLASSES: &str = "/etc/zookeeper/conf:/usr/share/java/zookeeper.jar";

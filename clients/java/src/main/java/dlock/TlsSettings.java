@@ -16,6 +16,7 @@ final class TlsSettings {
         SSLEngine engine = context.createSSLEngine(host, port);
         engine.setUseClientMode(true);
         SSLParameters parameters = engine.getSSLParameters();
+        // Compares the certificate with the host, by the rules of HTTPS.
         parameters.setEndpointIdentificationAlgorithm("HTTPS");
         engine.setSSLParameters(parameters);
         return engine;
