@@ -34,10 +34,11 @@ func Locked(client *dlock.Client, name string, log cron.Logger, options ...dlock
 				return
 			}
 			during := lock.Context()
-			keepsQuiet := context.AfterFunc(during, func() { log.Error(context.Cause(during), "lost", "lock", name) })
+			stopReport := context.AfterFunc(during, func() { log.Error(context.Cause(during), "lost", "lock", name) })
 			defer func() {
-				isUntold := keepsQuiet()
-				if err := lock.Unlock(ctx); err != nil && isUntold {
+				// If the loss is reported already, the failure of the release adds nothing.
+				isUnreported := stopReport()
+				if err := lock.Unlock(ctx); err != nil && isUnreported {
 					log.Error(err, "unlock", "lock", name)
 				}
 			}()

@@ -1,9 +1,9 @@
-// A web server that sells a limited stock, as with Express: each request for one article waits for the article's lock.
+// A web server that sells a limited stock: each request for an article waits for the article's lock.
 //
 //   node server.mjs [HOST [PORT]]
 //
-// The program starts itself on a free port, sends itself requests, prints what they got, and ends. Run several of these on
-// several machines: the lock is the same for all of them.
+// The program starts the server on a free port, sends it requests, prints how they ended, and ends. Servers on several
+// machines would share the locks.
 import { createServer } from 'node:http';
 import { Redis } from 'ioredis';
 import { DLock, NoAnswer, NotGranted } from 'redis-dlock';
@@ -12,7 +12,9 @@ const [host = '127.0.0.1', port = '6379'] = process.argv.slice(2);
 const redis = new Redis({ host, port: Number(port) });
 const dlock = new DLock(redis, { lease: 5000, wait: 2000 });
 
-/** As an Express middleware: runs the handler under a lock, whose name comes from the request. */
+/**
+ * Wraps a handler, for example one of Express, so that it runs under a lock. `name` makes the lock's name of a request.
+ */
 const locked = (name, handler) => async (request, response) => {
   const gone = new AbortController();
   response.on('close', () => gone.abort(new Error('the client has gone')));

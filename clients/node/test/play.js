@@ -1,4 +1,4 @@
-/** Plays histories on what decides in this package. No server, no clock. */
+/** Plays histories on the sources of the package that decide, without a server or a clock. */
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -10,12 +10,12 @@ import { optionsOf } from './histories.js';
 const require = createRequire(import.meta.url);
 const sources = dirname(require.resolve('redis-dlock'));
 
-/** The text of a file of the sources. */
+/** Returns the text of a source of the package. */
 export function sourceOf(name) {
   return readFileSync(join(sources, `${name}.js`), 'utf8');
 }
 
-/** Loads a room, as it is: a source of the package that decides, without a clock or a socket (rooms.test.js). */
+/** Loads a room: a source of the package that decides, without a clock or a socket of its own (see rooms.test.js). */
 export function room(name) {
   return require(join(sources, `${name}.js`));
 }
@@ -35,7 +35,7 @@ export function planted(name, room, find, instead) {
   return load(name);
 }
 
-/** Plays an event, and gives the word for the request that the hold makes next, or an empty one. */
+/** Plays an event. Returns the word for the request that the hold makes next, or an empty one. */
 function heldAfter(state, at, [event, ...words]) {
   const { hold } = state;
   const id = words[0];
@@ -79,7 +79,7 @@ function heldAfter(state, at, [event, ...words]) {
   throw new Error(`no event is called ${event}`);
 }
 
-/** The claims of a hold, and the next request of it. */
+/** Returns what a hold claims, and when its next request is due. */
 function claims(hold, at, next) {
   if (hold.isReleased) return { released: '' };
   if (hold.isLost) return { lost: '' };
@@ -87,7 +87,7 @@ function claims(hold, at, next) {
   return { until: String(hold.until), ...(next && { [next]: String(asks) }) };
 }
 
-/** Plays the history of a hold, and fails where the machine claims anything else. */
+/** Plays the history of a hold, and fails where the hold claims anything else than the history expects. */
 export function playHold(Heartbeat, { name, lines }) {
   const state = { Heartbeat };
   for (const { at, event, expected, text } of lines) {
@@ -100,7 +100,7 @@ export function playHold(Heartbeat, { name, lines }) {
   }
 }
 
-/** Plays an event, and gives the next step. */
+/** Plays an event. Returns the next step of the acquisition. */
 function stepAfter(state, at, [event, id, ...words]) {
   const { attempt, copies, waits } = state;
   const copy = copies?.get(id);
@@ -124,6 +124,7 @@ function stepAfter(state, at, [event, id, ...words]) {
     case 'ok':
       return attempt.ok(at, copy);
     case 'left':
+      // Both clocks round to whole milliseconds: two less are certain.
       return attempt.ok(at, copy, copy.at + Number(words[0]) - 2);
     case 'gone':
       return attempt.gone(at);
@@ -141,13 +142,13 @@ function stepAfter(state, at, [event, id, ...words]) {
   throw new Error(`no event is called ${event}`);
 }
 
-/** A step in the words of the histories. */
+/** Returns a step in the words of the histories. */
 function said({ what, block, isFresh, until, cleanup }) {
   const words = [isFresh && 'fresh', what, block, until !== undefined && `until ${until}`, cleanup && `cleanup ${cleanup}`];
   return words.filter((word) => word || word === 0).join(' ');
 }
 
-/** Plays the history of an acquisition, and fails where the machine wants anything else. */
+/** Plays the history of an acquisition, and fails where its step is another than the history expects. */
 export function playAttempt(Attempt, { name, lines }) {
   const state = { Attempt };
   for (const { at, event, expected, text } of lines) {

@@ -1,8 +1,9 @@
 <?php
 
 /**
- * Acquires and releases a lock again and again: what a pair costs the processor. Called by lab/packages/run.py with PORT
- * KIND PAIRS. `plain` is Symfony's RedisStore over the same phpredis.
+ * Measures what it costs to acquire and release a lock. lab/packages/run.py calls it with PORT KIND PAIRS. The kind
+ * `plain` is Symfony's RedisStore over the same phpredis. Prints the time of the processor and the time that passed, in
+ * µs.
  */
 
 declare(strict_types=1);
@@ -35,6 +36,7 @@ $cpu = static function (): int {
 
     return $seconds * 1_000_000 + $used['ru_utime.tv_usec'] + $used['ru_stime.tv_usec'];
 };
+// The first pairs, which load the classes, do not count.
 $play(intdiv((int) $pairs, 10));
 [$before, $began] = [$cpu(), hrtime(true)];
 $play((int) $pairs);

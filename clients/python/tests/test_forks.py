@@ -1,4 +1,4 @@
-"""A forked child has none of its parent's sessions, and ends none of its locks."""
+"""A forked child has none of its parent's sessions, and ends none of the parent's locks."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from kit import info, soon
 
 
 def _in_child(lock: redis_dlock.DLock, answers: multiprocessing.queues.SimpleQueue[object]) -> None:
+    """Tells whether the child owns its parent's lock, and how a release of that lock ends."""
     answers.put(lock.owned())
     try:
         lock.release()
@@ -37,12 +38,13 @@ def test_a_child_does_not_release_the_session_of_its_parent(client: redis.Redis)
     assert not info(client, "job")
 
 
+# A program with a lock and a child that outlives it.
 FORK_AND_DIE = """
 import os, sys, time, redis, redis_dlock
 client = redis.Redis(host=sys.argv[1], port=int(sys.argv[2]))
 lock = redis_dlock.DLock(client, "job", thread_local=False)
 lock.acquire()
-time.sleep(0.3)  # its watch looks at the connection
+time.sleep(0.3)  # time for the thread that watches the connection of the lock
 if os.fork() == 0:
     time.sleep(90)
 print("held", flush=True)
@@ -62,6 +64,8 @@ def test_a_child_does_not_keep_the_session_of_a_dead_parent(client: redis.Redis)
             os.killpg(process.pid, signal.SIGKILL)
 
 
+# A program that forks a child in the block of a lock of each kind. The child leaves the block by an exit. At the end, a
+# child tries to enter its parent's reentrant lock again.
 FORK_IN_BLOCKS = """
 import os, sys, redis, redis_dlock
 host, port = sys.argv[1], int(sys.argv[2])

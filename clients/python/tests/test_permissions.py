@@ -1,4 +1,4 @@
-"""The permissions that docs/permissions.md tells to grant are enough."""
+"""The permissions that docs/permissions.md names are enough."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from kit import Kit, address, command, info, refused
 from servers import Server
 
 PAGE = (Path(__file__).parents[3] / "docs/permissions.md").read_text()
-# The permissions of the user of the page: the words with a plus in the commands that make it.
+# The permissions of the user `worker` of the page: the words with a plus in the commands that create this user.
 LOCKS = [word for line in re.findall(r"> ACL SETUSER worker (.*)", PAGE) for word in line.split() if word[0] == "+"]
+# The row for Python in the table of the packages: what locks need besides, and what a watch needs besides.
 [(FOR_LOCKS, FOR_WATCH)] = re.findall(r"^\| Python \| (.*) \| (.*) \|$", PAGE, flags=re.MULTILINE)
 
 
 def rules(cell: str) -> list[str]:
-    """Returns the rules of a cell of the table."""
+    """Returns the ACL rules in a cell of that table."""
     return [rule.replace("\\|", "|") for part in re.findall(r"`([+&][^`]*)`", cell) for rule in part.split()]
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    """A server with a replica, and with the users of the page: `locker`, and `watcher` who may watch, too."""
+    """A server with a replica and two users: `locker` with the permissions for locks, `watcher` also with those for a
+    watch."""
     with Server() as server, Server() as replica:
         replica.replicate(server)
         setuser = ["ACL", "SETUSER"]
@@ -41,12 +43,12 @@ def server() -> Iterator[Server]:
 
 
 def where(server: Server, user: str) -> dict[str, Any]:
-    """The settings of a client of this user."""
+    """Returns the settings of a client of this user."""
     return {"host": address()["host"], "port": server.port, "username": user, "password": "secret"}
 
 
 def denied(server: Server) -> list[str]:
-    """Returns the denied commands. redis-py tells its name and version unasked, and needs no permission for that."""
+    """Returns the denied commands, except `CLIENT SETINFO`, which redis-py sends unasked and goes on without."""
     return [name for entry in server.client.acl_log() if "setinfo" not in (name := str(entry["object"]))]
 
 
@@ -89,7 +91,7 @@ async def test_a_task_of_a_user_of_the_page_watches(server: Server) -> None:
     assert denied(server) == []
 
 
-def test_without_the_permissions_a_watch_says_so(server: Server) -> None:
+def test_a_watch_without_its_permissions_is_refused(server: Server) -> None:
     with redis.Redis(**where(server, "locker")) as client:
         with pytest.raises(redis.exceptions.NoPermissionError), redis_dlock.watch(client, "job:1") as watcher:
             next(watcher)
@@ -107,6 +109,7 @@ async def test_a_user_who_may_not_renew_gets_what_is_certain(kit: Kit, server: S
         assert 0 < lock.remaining < 2 and lock.token
         await lock.release()
         assert command(server.client, "DLOCK.ACQUIRE", "job:1", "other", "PX", 1200)
+        # After the wait, nothing is certain of a lease that is shorter than the wait.
         with pytest.raises(redis.exceptions.NoPermissionError):
             await kit.extra("job:1", client=own, timeout=0.9).acquire()
         assert not info(server.client, "job:1"), "nothing is left"

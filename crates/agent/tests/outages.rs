@@ -1,5 +1,5 @@
-//! Requests that wait through the agent while its server is away, or the network delivers late. `DLOCK_SERVER` and
-//! `DLOCK_MODULE` as in `tests/server/`.
+//! Requests through the agent while its server is away, or the network delivers late. `DLOCK_SERVER` and `DLOCK_MODULE`
+//! name the server and the module, as for the tests in `tests/server/`.
 
 #![allow(
     clippy::unwrap_used,
@@ -39,6 +39,7 @@ fn connected(port: u16) -> usize {
     count.expect("the number").parse().expect("a number")
 }
 
+/// Acquires in the background.
 fn wait_for(acquire: Acquire) -> JoinHandle<Result<Guard, Error>> {
     tokio::spawn(acquire.into_future())
 }
@@ -67,9 +68,11 @@ async fn a_wait_through_the_agent_outlasts_a_moment_without_the_server() {
         .collect();
     server.left_waiting(24);
     server.kill9();
+    // 24 first connections, 24 of the repeats, and the one that asks.
     soon("each request was repeated by its client", || connected(port) >= 49);
     server.boot();
     server.left_waiting(24);
+    // A wait that takes the nil of an earlier copy for a refusal ends now.
     tokio::time::sleep(Duration::from_millis(500)).await;
     let ended: Vec<_> = waits.iter().enumerate().filter(|(_, wait)| wait.is_finished()).map(|(at, _)| at).collect();
     let mut direct = server.client();
@@ -82,7 +85,8 @@ async fn a_wait_through_the_agent_outlasts_a_moment_without_the_server() {
     }
 }
 
-/// A copy of the agent's request that arrives late takes the place of the repeat that the agent sent.
+/// An earlier copy of the agent's request, which arrives late, takes the place of the repeat. The agent sends the
+/// request once more.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_copy_of_the_agents_request_is_no_refusal() {
     let server = Server::start();
@@ -96,8 +100,9 @@ async fn a_late_copy_of_the_agents_request_is_no_refusal() {
     server.left_waiting(1);
     proxy.cut();
     server.left_waiting(0);
+    // The agent has repeated the request.
     server.left_waiting(1);
-    // Stands for the copy that was cut off.
+    // This request stands for the copy that was cut off, and arrives only now.
     let mut late = server.client();
     late.send("DLOCK.ACQUIRE k a BLOCK 0 REQUEST 1");
     assert!(waiter.poll(Duration::from_secs(1)).is_none(), "a reply before the release");
@@ -105,9 +110,10 @@ async fn a_late_copy_of_the_agents_request_is_no_refusal() {
     assert!(waiter.granted() > 0);
 }
 
-/// The agent sends a command once more if its connection has ended. Unless the command waits, the nil is its answer.
+/// The agent sends a command once more if its connection has ended. If the command does not wait, a nil that answers
+/// the repeat is the reply to the client.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_nil_of_a_repeat_that_does_not_wait_is_its_answer() {
+async fn a_nil_that_answers_a_repeat_without_a_wait_is_the_reply() {
     let server = Server::start();
     let mut direct = server.client();
     direct.int("DLOCK.ACQUIRE k other PX 60000");
@@ -129,9 +135,9 @@ async fn the_nil_of_a_repeat_that_does_not_wait_is_its_answer() {
         let mut client = dlock_testkit::Client::connect(port).expect("a connection");
         proxy.keep_from("DLOCK.");
         client.send(command);
-        soon("the agent has sent it", || proxy.kept() > 0);
+        soon("the agent has sent the command", || proxy.kept() > 0);
         proxy.cut();
-        soon("it has sent it again", || proxy.kept() > 1);
+        soon("the agent has sent the command again", || proxy.kept() > 1);
         proxy.deliver();
         assert_eq!(client.poll(Duration::from_secs(20)), Some(Value::Nil), "{command}");
     }

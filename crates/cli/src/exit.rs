@@ -5,9 +5,9 @@ use std::process::ExitStatus;
 use dlock_client::Error;
 use std::os::unix::process::ExitStatusExt;
 
-/// The answer is no: the lock was not acquired, is free or has another owner, or nothing was changed.
+/// The answer is no: the lock was not acquired, is free or has another owner, or nothing has changed.
 pub const NEGATIVE: u8 = 1;
-/// The command line makes no sense (`EX_USAGE`).
+/// The command line is wrong (`EX_USAGE`).
 pub const USAGE: u8 = 64;
 /// No server answers, or it refuses (`EX_UNAVAILABLE`).
 pub const UNAVAILABLE: u8 = 69;
@@ -32,7 +32,8 @@ pub fn of(error: &Error) -> u8 {
     }
 }
 
-/// Returns the code of a command that has ended, as a shell does: 128 and the signal that killed it.
+/// Returns the exit code of a command that has ended, or 128 plus the number of the signal that killed it, as a shell
+/// does.
 pub fn of_command(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)

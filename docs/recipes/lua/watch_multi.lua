@@ -10,6 +10,7 @@ local port = os.getenv("DLOCK_TEST_PORT") or 6379
 local client = redis.connect(host, port)
 local other = redis.connect(host, port)
 
+-- Writes if the lock is still held, and returns whether it has written. `meanwhile` runs between the check and MULTI.
 local function write(token, value, meanwhile)
     client:watch("recipe:watch_multi")
     if not client:dlock_check("recipe:watch_multi", token) then

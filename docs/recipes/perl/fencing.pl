@@ -4,7 +4,7 @@ use warnings;
 use DBI qw(:sql_types);
 use Redis;
 
-# The client has no methods with these names, and sends what it does not know. (nil is undef)
+# The client sends the name of a method that it does not have as a command. A reply that is nil is undef.
 sub dlock { my ($redis, $command, @arguments) = @_; my $name = "DLOCK.$command"; return $redis->$name(@arguments) }
 
 my $address = ($ENV{DLOCK_TEST_HOST} // "127.0.0.1") . ":" . ($ENV{DLOCK_TEST_PORT} // 6379);

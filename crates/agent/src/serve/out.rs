@@ -1,14 +1,14 @@
-//! The replies to a client, as bytes.
+//! The replies to a client and the messages of its subscriptions, as bytes.
 
 use dlock_core::reply::Writer;
 
 use crate::resp::{Protocol, Reply};
 
-/// Bytes for a client, in its version of the protocol.
+/// Bytes for a client, in the version of the protocol that the client has chosen.
 #[derive(Debug)]
 pub(super) struct Out {
     bytes: Vec<u8>,
-    /// How many of them were sent.
+    /// How many of the bytes were sent.
     sent: usize,
     pub protocol: Protocol,
 }
@@ -18,12 +18,13 @@ impl Out {
         Self { bytes: Vec::new(), sent: 0, protocol: Protocol::Resp2 }
     }
 
-    /// Returns the bytes that have still to be sent.
+    /// Returns the bytes that are not sent yet.
     pub fn rest(&self) -> &[u8] {
         self.bytes.get(self.sent..).unwrap_or_default()
     }
 
-    /// Records that `count` more bytes were sent, and frees memory.
+    /// Records that `count` more bytes were sent. Frees their memory once they are more than half of all bytes, so that
+    /// the cost of moving the rest stays small.
     pub fn has_sent(&mut self, count: usize) {
         self.sent += count;
         if self.sent >= self.bytes.len() {
@@ -53,11 +54,12 @@ impl Out {
         self.text(b'-', text);
     }
 
-    /// Begins a message that the client has not asked for: an array in RESP2.
+    /// Begins a message that the client has not asked for, with `len` items. In RESP2, the message is an array.
     pub fn push(&mut self, len: usize) {
         self.head(if self.protocol == Protocol::Resp3 { b'>' } else { b'*' }, len as u64);
     }
 
+    /// Writes the kind of a reply, a number, and the line end.
     fn head(&mut self, kind: u8, number: u64) {
         let mut digits = [0; 20];
         let mut rest = number;
@@ -84,6 +86,7 @@ impl Out {
 
 impl Writer for Out {
     fn integer(&mut self, integer: u64) {
+        // The integers of the protocol are signed.
         self.head(b':', integer.min(i64::MAX.cast_unsigned()));
     }
 
@@ -109,5 +112,5 @@ impl Writer for Out {
     }
 }
 
-/// How many bytes of memory for replies are kept.
+/// How many bytes of memory are kept for the next replies when all bytes are sent.
 const KEPT: usize = 4096;

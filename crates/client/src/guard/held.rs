@@ -1,4 +1,4 @@
-//! A hold and what is known of it, shared by its guards and the task that keeps it.
+//! A hold and what is known of it, shared by its guards and the keeper: the task that renews it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,29 +23,32 @@ use crate::server::link::Link;
 use crate::session::Session;
 use crate::validity::{Command, State, Validity};
 
+/// A hold and what is known of it.
 pub(super) struct Held {
     pub(super) backend: Backend,
     pub(super) hold: Hold,
+    /// The state that waiting tasks were told last.
     pub(super) state: watch::Sender<State>,
     pub(super) kept: Mutex<Kept>,
-    /// Until when the server keeps the lock at least, even if it is released earlier.
+    /// The time until which the server keeps the lock, even if the lock is released earlier.
     pub(super) stays_until: Mutex<Option<Instant>>,
     /// Wakes the keeper when its duty has changed.
     pub(super) hurry: Notify,
-    /// The guards that have not left.
+    /// The number of guards that are not dropped or released yet.
     pub(super) entries: AtomicUsize,
     pub(super) runtime: Handle,
+    /// Ends the keeper.
     pub(super) keeper: OnceLock<AbortHandle>,
 }
 
-/// The knowledge of a hold, and the time of its next renewal.
+/// Until when a hold is certain, and when it is renewed next.
 pub(super) struct Kept {
     pub(super) validity: Validity,
     pub(super) heartbeat: Heartbeat,
 }
 
 impl Held {
-    /// Ends the task that keeps it.
+    /// Ends the keeper.
     pub(super) fn stop(&self) {
         if let Some(keeper) = self.keeper.get() {
             keeper.abort();
@@ -73,7 +76,7 @@ impl Held {
         }
     }
 
-    /// Returns the state, with the loss of a hold whose lease has ended.
+    /// Returns this state, but `Lost` if the lease has ended since.
     pub(super) fn state_of(&self, state: State) -> State {
         match state {
             State::Until(until) if self.bound().is_none() && until <= Instant::now() => State::Lost,
@@ -86,8 +89,8 @@ impl Held {
         self.hold.session.as_ref()?.bound()
     }
 
-    /// Returns whether a session has lost its connection, and is not bound to another one yet: the server may have
-    /// released the hold.
+    /// Returns whether the session of the hold has lost its connection and is not bound to another one yet. The server
+    /// may have released the hold.
     pub(super) fn is_unbound(&self) -> bool {
         self.hold.session.is_some() && self.bound().is_none()
     }
@@ -101,10 +104,11 @@ impl Held {
         self.update(|kept, now| change(&mut kept.validity, now))
     }
 
+    /// Changes what is known and when the next renewal is due, and wakes those whom the change concerns.
     pub(super) fn update<R>(&self, update: impl FnOnce(&mut Kept, Instant) -> R) -> R {
         let mut kept = self.kept();
         let now = Instant::now();
-        // While the connection of a session is open, the server renews.
+        // The server renews the hold of a session whose connection is open, and that of a named session.
         let is_bound = self.bound().is_some() || self.hold.binding.is_some();
         if !is_bound {
             kept.validity.lapse(now);
@@ -141,7 +145,7 @@ impl Held {
         })
     }
 
-    /// A renewal got no answer.
+    /// Records that a renewal got no answer.
     pub(super) fn failed(&self) {
         self.update(|Kept { validity, heartbeat }, now| heartbeat.failed(now, validity));
     }
@@ -163,7 +167,7 @@ impl Held {
                 Renewal::Gone => validity.gone(),
                 Renewal::Left(_) | Renewal::Failed(Fault::OutcomeUnknown(_)) => {}
                 Renewal::Failed(Fault::TooFewReplicas { .. }) => validity.refused(command),
-                // Some of several locks may be renewed.
+                // Some of the locks may be renewed nevertheless, so the command stays open.
                 Renewal::Failed(_) if self.hold.names.len() > 1 => {}
                 Renewal::Failed(_) => validity.refused(command),
             }
@@ -188,8 +192,9 @@ impl Held {
         }
     }
 
+    /// Renews the hold once.
     pub(super) async fn renew(&self) -> Renewal {
-        // The server renews the hold of a session.
+        // The server renews the hold of a session. If replicas must acknowledge renewals, the client renews it, too.
         if self.hold.session.is_some() && self.hold.replicas.is_none() {
             return self.look().await;
         }
@@ -241,6 +246,7 @@ impl Held {
     pub(super) async fn bind(&self, session: &Session) -> Renewal {
         let command = self.sends(self.hold.lease);
         let binding = timeout_at(self.until().into(), Box::pin(self.backend.bind(&self.hold, session))).await;
+        // Not bound before its end, the hold is lost.
         let renewal = binding.unwrap_or(Renewal::Gone);
         self.answered(command, &renewal);
         if matches!(renewal, Renewal::Capped) { self.look().await } else { renewal }

@@ -15,9 +15,9 @@ use crate::profile::probed_after;
 use crate::server::fault::Fault;
 use crate::server::link::Link;
 
-/// A server, which does not depend on the others.
+/// A server of a quorum.
 pub(super) struct Member {
-    /// The index of this server.
+    /// The index of this server in the quorum.
     at: usize,
     clocks: Arc<ServerClocks>,
     info: ConnectionInfo,
@@ -25,9 +25,9 @@ pub(super) struct Member {
     longest_lease: Duration,
     timeout: Duration,
     known: Mutex<Known>,
-    /// A hash of the `run_id` of the process that answered last.
+    /// A hash of the `run_id` of the process that answered last; 0 if none has answered.
     process: AtomicU64,
-    /// Held while connecting: attempts come one at a time.
+    /// Held while the shared connection is made, so that only one is made at a time.
     opening: tokio::sync::Mutex<()>,
 }
 
@@ -35,17 +35,18 @@ pub(super) struct Member {
 struct Known {
     /// The connection for all short commands.
     shared: Option<Arc<Wire>>,
-    /// Connections that have waited in a queue, and are free.
+    /// Connections that were used for a wait in a queue, and are free again.
     idle: Vec<Arc<Wire>>,
     /// Why the server did not answer, or does not count.
     trouble: Option<Trouble>,
 }
 
+/// Why a server did not answer, or does not count.
 struct Trouble {
     why: String,
     /// No attempt to connect is made before this time.
     until: Instant,
-    /// When the server counts, if it is only too young.
+    /// From when on the server counts, if it only started too recently.
     counts_at: Option<Instant>,
 }
 
@@ -76,7 +77,7 @@ impl Member {
         self.info.addr().to_string()
     }
 
-    /// Returns whether the processes that answered last are the same.
+    /// Returns whether the same process answered last for both members.
     pub fn is_same_process(&self, other: &Self) -> bool {
         let process = self.process.load(Ordering::Relaxed);
         process != 0 && process == other.process.load(Ordering::Relaxed)
@@ -87,7 +88,7 @@ impl Member {
         self.known().trouble.as_ref().map(|trouble| trouble.why.clone())
     }
 
-    /// Returns in how long the server counts, if it is only too young.
+    /// Returns the time until the server counts, if it only started too recently.
     pub fn counts_in(&self) -> Option<Duration> {
         self.known().trouble.as_ref()?.counts_at?.checked_duration_since(Instant::now())
     }
@@ -101,7 +102,7 @@ impl Member {
         if let Some(wire) = self.open_shared() {
             return Ok(wire);
         }
-        // Boxed: rare, and large.
+        // Boxed, because the future is large and connecting is rare.
         let wire = Box::pin(self.open()).await?;
         self.known().shared = Some(wire.clone());
         Ok(wire)
@@ -146,7 +147,8 @@ impl Member {
         Err(fault)
     }
 
-    /// Returns whether the server at the other end of this connection will count, but is too young.
+    /// Returns whether the server at the other end of this connection started too recently to count yet. Fails if it
+    /// will never count.
     pub fn is_young(&self, wire: &Wire) -> Result<bool, Fault> {
         match standing(&wire.facts, self.keeping, self.longest_lease, wire.read.elapsed()) {
             Standing::Counts => Ok(false),
@@ -155,6 +157,7 @@ impl Member {
         }
     }
 
+    /// Records why the server does not count, however long it runs.
     fn never_counts(&self, standing: Standing) -> Fault {
         let why = match standing {
             Standing::Replica => "is a replica",
@@ -174,6 +177,7 @@ impl Member {
     pub fn failed(&self, fault: Fault) -> Fault {
         let mut known = self.known();
         if let Fault::OutcomeUnknown(_) | Fault::NotSent(_) = &fault {
+            // The next command makes a new connection.
             known.shared.take_if(|wire| wire.link.is_closed());
         }
         let why = match &fault {
@@ -186,7 +190,7 @@ impl Member {
         fault
     }
 
-    /// Drops this connection. The next command takes another one.
+    /// Drops this connection, if it is the shared one. The next command takes another one.
     pub fn forget(&self, wire: &Wire) {
         self.known().shared.take_if(|shared| shared.link.is(&wire.link));
     }
@@ -196,6 +200,7 @@ impl Member {
         self.known().shared.as_ref().filter(|wire| !wire.link.is_closed()).cloned()
     }
 
+    /// Makes a connection, and asks the server what it is and for its clock. After a failure, makes none for a moment.
     async fn open(&self) -> Result<Arc<Wire>, Fault> {
         if let Some(trouble) = self.known().trouble.as_ref().filter(|trouble| Instant::now() < trouble.until) {
             return Err(Fault::NotSent(trouble.why.clone().into()));
@@ -224,12 +229,12 @@ impl Member {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        // Every change is one assignment, so a panic leaves nothing half-done.
+        // No change can panic halfway, so a poisoned lock has sound contents.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Connects and asks the server what it is.
+/// Connects, and asks the server for the facts that decide whether it counts.
 async fn greet(info: &ConnectionInfo) -> Result<Wire, Fault> {
     let link = Link::open(info, &Setup::default()).await?;
     let said = link.ask(cmd("INFO").arg("server").arg("replication").arg("persistence"), None).await?;
@@ -248,7 +253,7 @@ async fn greet(info: &ConnectionInfo) -> Result<Wire, Fault> {
     Ok(Wire { link, facts, read, client_id })
 }
 
-/// Returns a number that is not 0.
+/// Returns a hash that is not 0, because 0 stands for no process.
 fn hash(run_id: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     run_id.hash(&mut hasher);
@@ -264,7 +269,7 @@ const PROBES: Duration = Duration::from_secs(2);
 /// How many idle connections are kept for the next waits.
 const MAX_IDLE: usize = 16;
 
-/// How long it may take to connect and ask, at least.
+/// The least time that connecting and the first questions get, whatever the timeout.
 const MIN_CONNECT: Duration = Duration::from_millis(500);
 
 /// The pause after a failure to connect.

@@ -1,4 +1,4 @@
-//! The state of a request in flight, for a caller that ends the request before its last answer.
+//! The state of a request that is under way, for a caller that ends the request before its last answer.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,13 +7,14 @@ use super::fault::Fault;
 use super::link::Link;
 use crate::options::Replicas;
 
+/// The state of a request that is under way.
 #[derive(Default)]
 pub(crate) struct InFlight {
     /// The connection of the request, once it has been sent.
     link: Mutex<Option<Link>>,
     /// Whether the first command has an answer other than nil, while later answers are open.
     has_begun: AtomicBool,
-    /// Why the request fails, while it still has to be cleaned up.
+    /// Why the request fails, while the cleanup after it is not done.
     why: Mutex<Option<Fault>>,
 }
 
@@ -33,7 +34,7 @@ impl InFlight {
         locked(&self.link).take()
     }
 
-    /// Returns the flag to set at the first answer.
+    /// Returns the flag that the sender sets at the first answer that is not nil.
     pub fn has_begun(&self) -> &AtomicBool {
         &self.has_begun
     }
@@ -43,8 +44,8 @@ impl InFlight {
         *locked(&self.why) = Some(why.clone());
     }
 
-    /// Returns why the request fails if its time is over now. If the lock was granted, no replica is known to have
-    /// acknowledged it.
+    /// Takes the reason why the request fails, when its time is over. If none is recorded and the lock was granted, the
+    /// reason is that no replica is known to have acknowledged the grant.
     pub fn why(&self, replicas: Option<Replicas>) -> Option<Fault> {
         let late = || {
             let Replicas { count: wanted, .. } = replicas.filter(|_| self.has_begun.load(Ordering::Acquire))?;
@@ -54,7 +55,7 @@ impl InFlight {
     }
 }
 
-/// Every change replaces the value, so a panic leaves nothing half-done.
+/// Returns a value, even if a thread has panicked with it: every change replaces the whole value.
 fn locked<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
     value.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,13 +2,14 @@ package dlock;
 
 import java.time.Duration;
 
-/** How long a hold lasts at most, and how long it stays at least, from its grant. */
+/** How long a hold lasts at most, and how long its lock stays at least, both from the grant. */
 final class HoldTime {
+    /** No limits. */
     static final HoldTime ANY = new HoldTime(0, 0);
 
-    /** {@code MAXHOLD}; 0: no cap of its own. */
+    /** The longest time ({@code MAXHOLD}); 0: the hold has no cap of its own. */
     final long mostMillis;
-    /** 0: it ends with its release. */
+    /** The least time, even if the hold is released earlier; 0: the lock is free after its release. */
     final long leastMillis;
 
     private HoldTime(long mostMillis, long leastMillis) {

@@ -2,7 +2,9 @@ package dlock;
 
 import java.util.List;
 
-/** The reply to {@code DLOCK.INFO}, as far as it is used. */
+/**
+ * The fields of the reply to {@code DLOCK.INFO} that the client uses. Without a reply, they are those of a free lock.
+ */
 final class LockInfo {
     String mode = "free";
     int holders;
@@ -11,6 +13,7 @@ final class LockInfo {
 
     private LockInfo() {}
 
+    /** Asks the server about a lock. */
     static LockInfo of(Core core, String name) {
         byte[][] command = Words.command("DLOCK.INFO", name);
         Core.Answer<Object> answer = Futures.join(core.repeat(name, command, core.patience()));
@@ -37,13 +40,13 @@ final class LockInfo {
         return info;
     }
 
-    /** Returns whether an owner holds the lock: for {@code READ} or {@code WRITE} in that mode, else in any. */
+    /** Returns whether an owner holds the lock: in the mode of {@code READ} or {@code WRITE}, else in any mode. */
     boolean isHeldIn(Request.Mode side) {
         String other = side == Request.Mode.READ ? "exclusive" : side == Request.Mode.WRITE ? "shared" : "";
         return holders > 0 && !mode.equals(other);
     }
 
-    /** Returns the number of free permits of a semaphore. */
+    /** Returns the number of free permits of a semaphore; 0 while an owner holds it exclusively. */
     long available(long limit) {
         boolean shared = mode.equals("shared") || mode.equals("free");
         return shared ? Math.max(0, limit - count) : 0;

@@ -16,7 +16,7 @@ import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 
-/** Several locks at once. */
+/** Several locks that are acquired at once. */
 final class SeveralTest {
     private static TestServer server;
     private static DLockClient client;
@@ -34,7 +34,7 @@ final class SeveralTest {
     }
 
     @Test
-    void all_are_taken_or_none() throws Exception {
+    void all_of_several_locks_are_taken_or_none() throws Exception {
         DLock lock = client.lock("all:a", "all:b", "all:c");
         Hold other = client.lock("all:b").acquire();
         assertFalse(lock.tryLock());
@@ -71,6 +71,7 @@ final class SeveralTest {
 
     @Test
     void the_loss_of_one_lock_loses_all_of_several() throws Exception {
+        // The renewal after 300 ms notices the loss.
         DLock lock = client.lock("lost:a", "lost:b").withLease(Lease.renewed(Duration.ofMillis(900)));
         CompletableFuture<LockLostException> lost = new CompletableFuture<>();
         lock.onLost(lost::complete);
@@ -78,21 +79,21 @@ final class SeveralTest {
         server.run("DEL", "lost:a");
         lost.get(20, TimeUnit.SECONDS);
         assertThrows(LockLostException.class, lock::unlock);
-        soon("the other one is released", () -> server.isFree("lost:b"));
+        soon("the other lock is released", () -> server.isFree("lost:b"));
     }
 
     @Test
-    void sessions_bind_all_of_them() throws Exception {
+    void a_session_binds_all_of_several_locks() throws Exception {
         Hold hold = client.lock("session:a", "session:b").withLease(Lease.session(Duration.ofSeconds(5))).acquire();
         List<Object> session = server.each("session:a", "holds", "session");
         assertEquals(session, server.each("session:b", "holds", "session"));
         server.run("CLIENT", "KILL", "ID", session.get(0));
-        soon("both are free", () -> server.isFree("session:a") && server.isFree("session:b"));
-        soon("the client knows", () -> !hold.isHeld());
+        soon("both locks are free", () -> server.isFree("session:a") && server.isFree("session:b"));
+        soon("the client knows of the loss", () -> !hold.isHeld());
     }
 
     @Test
-    void programs_that_name_them_in_different_orders_do_not_block_each_other() throws Exception {
+    void threads_that_name_the_locks_in_different_orders_do_not_block_each_other() throws Exception {
         AtomicInteger inside = new AtomicInteger();
         AtomicInteger done = new AtomicInteger();
         CompletableFuture<?>[] both = new CompletableFuture<?>[2];

@@ -29,12 +29,14 @@ final class TimeLimitsTest {
     void start() {
         server = TestServer.start("--appendonly", "yes");
         client = server.client();
+        // Opens the first connection before a test stops the server.
         client.lock("warm").lock();
         client.lock("warm").unlock();
     }
 
     @AfterEach
     void stop() {
+        // A frozen server would not answer to the client's end.
         server.thaw();
         client.close();
         server.close();
@@ -71,6 +73,7 @@ final class TimeLimitsTest {
         took.at(300);
     }
 
+    /** Asserts that an acquisition fails without an answer, after at least and at most so many ms. */
     private static void unavailable(long most, long least, Callable<?> acquisition) {
         Stopwatch took = new Stopwatch();
         assertThrows(UnavailableException.class, acquisition::call);
@@ -94,7 +97,7 @@ final class TimeLimitsTest {
         lock.unlock();
     }
 
-    /** The timer may be late, and find a caller that has the lock. */
+    /** The timer of a limit may be late: the caller has the lock by then. */
     @Test
     void a_limit_that_passes_after_the_grant_takes_nothing_back() throws Exception {
         Limits limit = Limits.of(Duration.ofSeconds(1), 1000, System.nanoTime());
@@ -108,7 +111,7 @@ final class TimeLimitsTest {
     }
 
     @Test
-    void a_wait_looks_for_a_server_until_its_limit_though_it_is_longer_than_the_patience() throws Exception {
+    void a_wait_with_a_limit_longer_than_the_patience_looks_for_a_server_until_that_limit() throws Exception {
         try (DLockClient impatient = DLockClient.builder().url(server.url())
                 .patience(Duration.ofMillis(1000)).connect()) {
             server.kill();
@@ -131,7 +134,7 @@ final class TimeLimitsTest {
             CompletableFuture<Optional<Hold>> waiting = lock.tryAcquireAsync(Duration.ofSeconds(4));
             server.untilWaiting("queue", 1);
             server.freeze();
-            // The server had said that the lock is held.
+            // Refused, because the server had said that the lock is held before it hung.
             assertEquals(Optional.empty(), waiting.get(20, TimeUnit.SECONDS));
             took.at(4000);
             server.thaw();
@@ -170,7 +173,7 @@ final class TimeLimitsTest {
             assertTrue(failure.getCause() instanceof UnavailableException, String.valueOf(failure));
             server.thaw();
             server.untilWaiting("patience", 0);
-            // A request that no server has answered counts from its start.
+            // Without any answer, the patience counts from the start of the request.
             server.kill();
             unavailable(4000, 4000, () -> {
                 impatient.lock("patience").lock();
@@ -207,7 +210,7 @@ final class TimeLimitsTest {
         }
     }
 
-    /** With a server that is there, is away, and hangs; in each state of an acquisition. */
+    /** Interrupts requests in the queue and before it, while the server answers, hangs or is away. */
     @Test
     void an_interrupt_takes_effect_at_once() throws Exception {
         server.run("DLOCK.ACQUIRE", "interrupt", "other");
@@ -227,6 +230,7 @@ final class TimeLimitsTest {
         interrupted(client.lock("interrupt"), 0, () -> {});
     }
 
+    /** Interrupts a request that waits in the queue, or has been sent 300 ms ago if {@code waiters} is 0. */
     private void interrupted(DLock lock, int waiters, Runnable before) throws Exception {
         CompletableFuture<Throwable> outcome = new CompletableFuture<>();
         Thread thread = new Thread(() -> outcome.complete(assertThrows(Throwable.class, lock::lockInterruptibly)));
@@ -255,25 +259,25 @@ final class TimeLimitsTest {
         server.thaw();
         server.untilWaiting("cancelled", 0);
         other.release();
-        soon("nobody has it", () -> server.isFree("cancelled"));
+        soon("the lock is free", () -> server.isFree("cancelled"));
     }
 
     // close()
 
     @Test
     void closing_the_client_releases_what_it_holds() throws Exception {
-        DLockClient its = server.client();
-        its.lock("close:thread").lock();
-        its.lock("close:fixed").withLease(Lease.fixed(Duration.ofMinutes(10))).acquire();
-        its.lock("close:session").withLease(SESSION).acquire();
-        its.lock("close:a", "close:b").acquire();
-        its.readWriteLock("close:read").readLock().lock();
-        its.semaphore("close:permits", 5).acquire(3);
+        DLockClient own = server.client();
+        own.lock("close:thread").lock();
+        own.lock("close:fixed").withLease(Lease.fixed(Duration.ofMinutes(10))).acquire();
+        own.lock("close:session").withLease(SESSION).acquire();
+        own.lock("close:a", "close:b").acquire();
+        own.readWriteLock("close:read").readLock().lock();
+        own.semaphore("close:permits", 5).acquire(3);
         server.run("DLOCK.ACQUIRE", "close:other", "other");
-        CompletableFuture<Hold> waiting = its.lock("close:other").acquireAsync();
+        CompletableFuture<Hold> waiting = own.lock("close:other").acquireAsync();
         server.untilWaiting("close:other", 1);
         Stopwatch took = new Stopwatch();
-        its.close();
+        own.close();
         took.within(1000);
         for (String name : List.of("thread", "fixed", "session", "a", "b", "read", "permits")) {
             assertTrue(server.isFree("close:" + name), name);
@@ -281,45 +285,45 @@ final class TimeLimitsTest {
         assertEquals(0, server.waiters("close:other"));
         ExecutionException failure = assertThrows(ExecutionException.class, () -> waiting.get(20, TimeUnit.SECONDS));
         assertTrue(failure.getCause() instanceof UnavailableException, String.valueOf(failure));
-        assertThrows(IllegalStateException.class, its.lock("close:after")::lock);
+        assertThrows(IllegalStateException.class, own.lock("close:after")::lock);
     }
 
     @Test
     void closing_the_client_waits_for_its_cleanups_in_the_background() {
-        DLockClient its = server.client();
+        DLockClient own = server.client();
         server.freeze();
-        unavailable(100, 100, () -> its.lock("close:behind").tryLock(100, TimeUnit.MILLISECONDS));
+        unavailable(100, 100, () -> own.lock("close:behind").tryLock(100, TimeUnit.MILLISECONDS));
         CompletableFuture<Void> back = CompletableFuture.runAsync(() -> {
             sleep(500);
             server.thaw();
         });
-        its.close();
+        own.close();
         back.join();
-        // The request was granted after the thaw.
-        soon("it was executed", () -> server.figure("dlock", "dlock_grants") > 1);
+        // The server executed the request after the thaw. Its first grant was that of the lock "warm".
+        soon("the request was granted", () -> server.figure("dlock", "dlock_grants") > 1);
         assertTrue(server.isFree("close:behind"));
     }
 
     @Test
     void closing_the_client_ends_a_term_before_its_lock_is_released() {
         CompletableFuture<Boolean> stoppedFirst = new CompletableFuture<>();
-        DLockClient its = server.client();
+        DLockClient own = server.client();
         CompletableFuture<Hold> leads = new CompletableFuture<>();
-        its.elect("close:leader", leads::complete,
+        own.elect("close:leader", leads::complete,
                 term -> stoppedFirst.complete(!server.isFree("close:leader")));
         leads.orTimeout(20, TimeUnit.SECONDS).join();
-        its.close();
+        own.close();
         assertTrue(stoppedFirst.getNow(false));
         assertTrue(server.isFree("close:leader"));
     }
 
     @Test
     void closing_the_client_of_a_server_that_hangs_takes_two_seconds_at_most() throws Exception {
-        DLockClient its = server.client();
-        its.lock("close:hangs").acquire();
+        DLockClient own = server.client();
+        own.lock("close:hangs").acquire();
         server.freeze();
         Stopwatch took = new Stopwatch();
-        its.close();
+        own.close();
         took.within(2000);
     }
 
