@@ -13,7 +13,7 @@ const redis = new Redis({ host, port: Number(port) });
 const dlock = new DLock(redis, { lease: 5000, wait: 2000 });
 
 /**
- * Wraps a handler, for example one of Express, so that it runs under a lock. `name` makes the lock's name of a request.
+ * Wraps a handler, for example one of Express, so that it runs under a lock. `name` gives the lock's name for a request.
  */
 const locked = (name, handler) => async (request, response) => {
   const gone = new AbortController();
