@@ -21,10 +21,10 @@ type Conn interface {
 	Close() error
 }
 
-// Over returns a client that uses connections of another one. The function open returns a connection for one caller; it
-// may make one, and ends with its context. It is called for each exchange, and for each wait, which keeps its
-// connection until the lock is granted. Addresses, users, databases, TLS and failovers are the business of the other
-// client, so the options about them are refused.
+// Over returns a client that uses connections of another one. The function open returns a connection for one caller,
+// and may make a new one. When its context ends, open returns an error. Each exchange calls open, and so does each wait,
+// which keeps its connection until the lock is granted. Addresses, users, databases, TLS and failovers are the business
+// of the other client, so the options about them are refused.
 func Over(open func(ctx context.Context) (Conn, error), options ...ClientOption) (*Client, error) {
 	s, _, err := parse("another-client:1", options)
 	if err != nil {
@@ -48,20 +48,20 @@ func (c *Client) borrows() bool { return c.profile.open != nil }
 // lent is a connection of another client. Its commands are carried out by a goroutine, so that the caller can give up.
 type lent struct {
 	conn Conn
-	// Ends what is under way.
+	// The end of ctx cancels the Do that is under way.
 	ctx    context.Context
 	cancel context.CancelFunc
 
 	mu       sync.Mutex
-	deadline time.Time
+	deadline time.Time     // of the replies; zero: none
 	moved    chan struct{} // closed when the deadline is moved
-	answered chan struct{} // closed when nothing is under way
+	answered chan struct{} // closed when no Do is under way
 	replies  []any
 	err      error
 	closed   bool
 }
 
-// borrow gets a connection of the other client. If it comes too late, it is given back.
+// borrow gets a connection of the other client. A connection that comes too late is given back.
 func (p *profile) borrow(ctx context.Context) (*conn, error) {
 	lends := func() (Conn, error) {
 		c, err := p.open(ctx)
@@ -81,6 +81,7 @@ func (p *profile) borrow(ctx context.Context) (*conn, error) {
 	return &conn{link: l, used: time.Now()}, nil
 }
 
+// start begins a Do with these commands, which ends at `until`; zero: never.
 func (l *lent) start(commands []command, until time.Time) error {
 	words := make([][]string, len(commands))
 	for i, each := range commands {
@@ -115,7 +116,7 @@ func (l *lent) start(commands []command, until time.Time) error {
 	return nil
 }
 
-// there waits until all replies are there.
+// there waits until the Do has ended, or the deadline has passed.
 func (l *lent) there() error {
 	for {
 		l.mu.Lock()
@@ -143,6 +144,7 @@ func (l *lent) there() error {
 	}
 }
 
+// next waits for the replies, and returns the first that was not returned yet.
 func (l *lent) next() (any, error) {
 	if err := l.there(); err != nil {
 		return nil, err
@@ -154,6 +156,7 @@ func (l *lent) next() (any, error) {
 	return reply, nil
 }
 
+// SetDeadline sets when a call that waits for replies gives up, also one that waits now.
 func (l *lent) SetDeadline(at time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,8 +168,8 @@ func (l *lent) SetDeadline(at time.Time) error {
 
 func (l *lent) SetWriteDeadline(time.Time) error { return nil }
 
-// Close does not wait. It gives the connection back, at once or when the outstanding replies have come. They come soon
-// if the caller undoes meanwhile, on another connection, what it asked for; after cleanupLimit, the Do is canceled.
+// Close does not wait. It gives the connection back at once or, if a Do is under way, when that has ended. The Do ends
+// soon if the caller undoes, on another connection, what it asked for. After cleanupLimit, the Do is canceled.
 func (l *lent) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -181,12 +184,13 @@ func (l *lent) Close() error {
 	return nil
 }
 
+// end gives the connection back to the other client.
 func (l *lent) end() {
 	l.conn.Close()
 	l.cancel()
 }
 
-// plain returns a reply as this client reads it: a map is a slice of its keys and values.
+// plain returns a reply in the form that this client reads: a map becomes a slice of its keys and values.
 func plain(reply any) any {
 	switch value := reply.(type) {
 	case []byte:

@@ -15,33 +15,34 @@ type Lock struct {
 	token  int64
 	slot   int
 	terms  terms
-	// The earliest end of the lock, even if it is released before ([WithAtLeast]).
+	// The lock does not end before this time, even if it is released earlier ([WithAtLeast]).
 	stays time.Time
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
 	mu sync.Mutex
-	// The facts that its commands tell about its lease, and when the next one is due.
+	// What the commands of the lock tell about its lease, and when the next renewal is due.
 	lease validity
 	beats heartbeat
-	// The next renewal asks for this.
+	// The lease that the next renewal asks for.
 	wanted time.Duration
 	// Extend has sent a renewal, so the next one may be due earlier.
 	extended chan struct{}
-	// Ends the lock when the time is over.
+	// Ends the lock when its time is over.
 	ending *time.Timer
 	// Ends the renewals.
 	unkeep func()
 	// Ends the lock when the work gives no sign of life.
 	beat *time.Timer
 
-	// The session that keeps it, guarded by sessions.mu.
+	// The session on the lock's server, and what it proves about the hold. Both are guarded by sessions.mu.
 	home    *home
 	binding binding
 }
 
-// newLock returns the lock of a grant that counts from `since`. `open`: a copy of a command that set its lease has no answer.
+// newLock returns the lock of a grant whose lease counts from `since`. `open`: another copy of the command that set the
+// lease has no answer.
 func newLock(ctx context.Context, c *Client, t target, terms terms, since time.Time, open bool) *Lock {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	now := time.Now()
@@ -96,7 +97,7 @@ func (l *Lock) err() error {
 	return context.Cause(l.ctx)
 }
 
-// lose says that the lock is lost.
+// lose marks the lock as lost and tells the program, unless the lock has ended already.
 func (l *Lock) lose(why error) {
 	l.mu.Lock()
 	if l.lease.state != isHeld {
@@ -113,7 +114,7 @@ func (l *Lock) lose(why error) {
 	l.client.sessions.removeLost(l)
 }
 
-// endWithSession releases the lock with its session, which ends now. False: it is not held.
+// endWithSession marks the lock as released, because its session ends. Returns false if the lock was not held.
 func (l *Lock) endWithSession() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,7 +126,7 @@ func (l *Lock) endWithSession() bool {
 	return true
 }
 
-// ends stops all that goes on for the lock.
+// ends sets the state of the lock, and stops its timers and renewals.
 func (l *Lock) ends(s state) {
 	l.lease.state = s
 	if l.ending != nil {
@@ -137,6 +138,7 @@ func (l *Lock) ends(s state) {
 	l.unkeep()
 }
 
+// forget removes the lock from those that Close releases.
 func (c *Client) forget(l *Lock) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

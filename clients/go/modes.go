@@ -22,23 +22,23 @@ func (c *Client) LockAll(ctx context.Context, names []string, options ...Option)
 	return c.acquire(ctx, all(names), options)
 }
 
-// Semaphore is a lock that several may hold at once: [Client.Semaphore].
+// Semaphore is a lock that several may hold at once. [Client.Semaphore] makes one.
 type Semaphore struct {
 	client *Client
 	name   string
 	limit  int
 }
 
-// Semaphore returns a semaphore. The limit is not stored: each request is judged by its own.
+// Semaphore returns a semaphore. The server does not store the limit: each request is judged by its own limit.
 func (c *Client) Semaphore(name string, limit int) *Semaphore {
 	return &Semaphore{client: c, name: name, limit: limit}
 }
 
-// WithPermits makes [Semaphore.Acquire] take that many permits, all or none. 1 is the default.
+// WithPermits makes [Semaphore.Acquire] take this number of permits, all or none. The default is 1.
 func WithPermits(permits int) Option { return func(t *terms) { t.permits = permits } }
 
-// WithSlot makes [Semaphore.Acquire] also take a number, the lowest of 0 to limit - 1 that no other holder has:
-// [Lock.Slot]. It belongs to one permit.
+// WithSlot makes [Semaphore.Acquire] also take a number, the lowest of 0 to limit - 1 that no other holder has.
+// [Lock.Slot] returns it. A number belongs to one permit, so it cannot be combined with more.
 func WithSlot() Option { return func(t *terms) { t.slot = true } }
 
 // Acquire waits for permits, as [Client.Lock] waits for a lock.

@@ -24,6 +24,7 @@ func TestOverGoRedis(t *testing.T) {
 func TestLocksAreInTheDatabaseOfTheClient(t *testing.T) {
 	lending.TestDatabase(t, func(address string, database int) lending.Spoilable {
 		rdb := redis.NewClient(&redis.Options{Addr: address, DB: database, PoolSize: 40})
+		// Leaves a connection in the pool that is in another database.
 		spoil := func(number int) {
 			c := rdb.Conn()
 			defer c.Close()

@@ -16,14 +16,14 @@ const { timer, unlessAborted, within } = require('./time.js');
 /**
  * @typedef {import('./binding.js').Binding} Binding
  *
- * @typedef {object} Body what a heart belongs to
+ * @typedef {object} Body the session that a heart belongs to, which has one heart for each server
  * @property {import('./wire/clients.js').Client} client
  * @property {number} timeout
  * @property {boolean} manual
  * @property {boolean} inCluster heartbeats have a connection of their own, and a lock may be on another node
  * @property {(heart: Heart, cause: unknown) => void} lost
- * @property {(heart: Heart) => void} idle it has had no locks for a while
- * @property {(heart: Heart, binding: Binding) => void} elsewhere a hold is not on the server of the heart
+ * @property {(heart: Heart) => void} idle called when the heart has had no locks for a while
+ * @property {(heart: Heart, binding: Binding) => void} elsewhere called when a hold is not on the server of the heart
  */
 
 /** How many locks are bound again in one exchange. */
@@ -39,21 +39,23 @@ class Heart {
   #id;
   /** @type {Pinned | undefined} */
   #pinned;
-  /** Aborted when it is lost or closed. */
+  /** Aborted when the session is lost or closed. */
   #over = new AbortController();
-  /** Why it is not open. @type {string | undefined} */
+  /** Why the session is not open. @type {string | undefined} */
   #notOpen = NEW;
   /**
-   * Until when the server certainly has it, and when the next heartbeat is due, once it was open.
+   * Until when the server certainly has the session, and when the next heartbeat is due. Undefined: it was never open.
    *
    * @type {Heartbeat | undefined}
    */
   #beats;
+  /** Whether the program, or the work for a lock, has asked for a heartbeat since the last one. */
   #isBeaten = false;
   /** Whether a heartbeat is on its way. */
   #isBusy = false;
   /** Why the last heartbeat failed, if it did. @type {unknown} */
   #failure;
+  /** How often the session was opened. */
   #openings = 0;
   /** How many acquisitions are under way. */
   #users = 0;
@@ -70,7 +72,7 @@ class Heart {
   /**
    * @param {Body} body
    * @param {string} id
-   * @param {string} key one that is on its server
+   * @param {string} key one that is on the server of the heart
    */
   constructor(body, id, key) {
     this.#body = body;
@@ -88,7 +90,7 @@ class Heart {
     return this.#openings;
   }
 
-  /** Why it is not open, or undefined. */
+  /** Why the session is not open, or undefined. */
   get reason() {
     return this.#notOpen ?? (performance.now() >= this.#until ? LATE : undefined);
   }
@@ -98,7 +100,7 @@ class Heart {
     this.#arm();
   }
 
-  /** Ends it. The server is told if it was open. */
+  /** Closes the session. Tells the server, if the session was open. */
   async close() {
     const wasOpen = this.#notOpen === undefined;
     this.#notOpen = CLOSED;
@@ -112,6 +114,7 @@ class Heart {
     }
   }
 
+  /** The program gives a sign of life (`Session.beat`). */
   beat() {
     this.#isBeaten = true;
     if (performance.now() >= this.#due && !this.#isBusy) this.#arm();
@@ -163,16 +166,17 @@ class Heart {
   }
 
   /**
-   * The program has the lock from now on. No cap ends it within its first lease: the server refuses a lease beyond a cap.
+   * The program has the lock from now on. No cap ends the hold within its first lease: the server refuses a lease
+   * beyond a cap.
    *
    * @param {Binding} binding
-   * @param {number} end of that lease
+   * @param {number} end of the first lease
    */
   begin(binding, end) {
     if (!binding.isCapKnown) binding.cap = end;
     if (binding.cap >= this.#until) return;
     if (binding.isCapKnown) this.#arm();
-    else this.#hasten(); // the next heartbeat asks
+    else this.#hasten(); // the next heartbeat asks for the cap
   }
 
   /**
@@ -218,18 +222,20 @@ class Heart {
     return this.#beats?.due ?? -Infinity;
   }
 
+  /** Makes the next heartbeat due now. */
   #hasten() {
     this.#beats?.hasten(performance.now());
     this.#isBeaten = true;
     this.#arm();
   }
 
+  /** Sets the timer to the next heartbeat, or to the first end of the session or of a hold. */
   #arm() {
     clearTimeout(this.#timer);
     if (this.#notOpen !== undefined) return;
     let next = this.#bindings.firstEnd(this.#until);
     if (!this.#isBusy && (!this.#body.manual || this.#isBeaten)) next = Math.min(next, this.#due);
-    // Answers that have arrived while the program was busy have their turn before.
+    // Answers that arrived while the program was busy are read before the immediate.
     this.#timer = timer(() => setImmediate(() => this.#turn()), next - performance.now());
   }
 
@@ -273,7 +279,7 @@ class Heart {
   }
 
   /**
-   * A heartbeat, and what follows from its reply. Opens the session if the server does not know it.
+   * Sends a heartbeat, and then what follows from its reply. Opens the session if the server does not know it.
    *
    * @param {number} [limit]
    */
@@ -284,7 +290,7 @@ class Heart {
     if (round === undefined) {
       this.#unbind();
       round = await this.#heartbeat('NX', limit);
-      // An earlier attempt may have opened it, and its reply was lost.
+      // An earlier attempt, whose reply was lost, may have opened the session.
       if (round?.bound === null) round = await this.#heartbeat('XX', limit);
     }
     if (this.#notOpen === CLOSED || !round || !this.#isConfirmed(round.sent)) return;
@@ -310,6 +316,8 @@ class Heart {
   }
 
   /**
+   * Sends releases once more that no server answered.
+   *
    * @param {string[][]} releases
    * @param {number | undefined} database
    */
@@ -353,8 +361,8 @@ class Heart {
   }
 
   /**
-   * @param {Binding[]} known those that the server had when it was asked
-   * @param {number} bound how many it has
+   * @param {Binding[]} known those that the server had when the heartbeat was sent
+   * @param {number} bound how many the server has, by its reply
    */
   async #bindAgain(known, bound) {
     for (const piece of this.#pieces(this.#bindings.toBind(known, bound))) {
@@ -371,7 +379,8 @@ class Heart {
       for (const binding of some) this.#bound(binding, replies.splice(0, binding.info.length));
     } catch (error) {
       if (!isAnswer(error) || (isNoSession(error) && !this.#pinned)) throw error;
-      // The server refused one of them. The next round tries again, until the hold is not certain any more.
+      // The server refused one of the bindings, so each is tried alone. The next round tries again with those that
+      // fail, until their holds are not certain any more.
       if (some.length > 1) for (const binding of some) await this.#bind([binding]);
       else if (isWrongType(error)) this.#loseSome(some, 'the key is no lock any more');
       else if (isNoSession(error)) some.forEach((binding) => this.#isElsewhere(binding));

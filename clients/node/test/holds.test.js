@@ -52,7 +52,7 @@ withEachClient(({ key, run, open, listen }) => {
       assert(lock.remaining > 1000, `${lock.remaining} ms are left`);
       const left = Number(await run('PTTL', key('grant')));
       assert(lock.remaining <= left + 1, `${lock.remaining} of ${left}`);
-      await settles(reasonOf(lock.signal), left + 50, 'the loss'); // The loss is looked for every 5 ms.
+      await settles(reasonOf(lock.signal), left + 50, 'the loss'); // `reasonOf` looks every 5 ms.
     }
     await session.close();
   });
@@ -68,7 +68,7 @@ withEachClient(({ key, run, open, listen }) => {
       line.hold();
       await server.run('DLOCK.RELEASE', 'late', 'holder');
       await sleep(3500); // more than a third of the lease
-      if (isRepeated) line.keep('DLOCK.RENEW'); // it stays unanswered, and is sent once more elsewhere
+      if (isRepeated) line.keep('DLOCK.RENEW'); // The renewal gets no answer, and is sent again on another connection.
       line.mend();
       line.cut();
       const lock = await waiting;
@@ -79,7 +79,7 @@ withEachClient(({ key, run, open, listen }) => {
     }
   });
 
-  test('a confirmation without an answer is counted', async () => {
+  test('the lease of a confirmation without an answer limits what later renewals promise', async () => {
     const server = await start();
     const line = await wire(server.port);
     await server.run('DLOCK.ACQUIRE', 'cut', 'holder', 'PX', '60000');
@@ -89,10 +89,10 @@ withEachClient(({ key, run, open, listen }) => {
     await sleep(1500); // more than a third of the lease
     line.keep('DLOCK.RENEW');
     await server.run('DLOCK.RELEASE', 'cut', 'holder');
-    await until('it is asked', () => line.kept() > 0);
+    await until('the confirmation is on its way', () => line.kept() > 0);
     server.freeze();
     line.deliver();
-    await sleep(320); // it is asked once more after 225 ms
+    await sleep(320); // The client sends the confirmation again after 225 ms: 200 for the answer, and a pause of 25.
     server.thaw();
     const lock = await waiting;
     await lock.extend(60_000);
@@ -116,7 +116,7 @@ withEachClient(({ key, run, open, listen }) => {
       const until = performance.now() + lock.remaining;
       left = Number(await server.run('DLOCK.CHECK', 'late', String(lock.token)));
       const ends = performance.now() + left;
-      assert(until <= ends + 1, `it is believed for ${until - ends} ms too long`);
+      assert(until <= ends + 1, `the client takes the lock for certain ${until - ends} ms too long`);
       await sleep(20);
     }
     await settles(reasonOf(lock.signal), 50, 'the loss');
@@ -134,13 +134,13 @@ withEachClient(({ key, run, open, listen }) => {
     const lock = await dlock.acquire('job');
     const short = await dlock.acquire('short');
     await short.release();
-    await until('its end is near', async () => Number(await server.run('PTTL', 'job')) < 2500);
+    await until('the end of the lock is near', async () => Number(await server.run('PTTL', 'job')) < 2500);
     assert(!lock.signal.aborted && lock.remaining > 0);
     await reasonOf(lock.signal);
     assert(session.isOpen);
-    // The server has it until now, or had it a moment ago.
+    // The server has the lock only for a moment longer, or not any more.
     const end = Number(await server.run('PTTL', 'job'));
-    assert(end < 200, `${end} ms too early`);
+    assert(end < 200, `the loss was reported ${end} ms too early`);
     await server.run('CONFIG', 'SET', 'dlock.max-hold', '0');
     const free = await dlock.acquire('free');
     await sleep(9000);
@@ -163,7 +163,7 @@ withEachClient(({ key, run, open, listen }) => {
     const lock = await here.acquire(key('over'), { lease: 5000, renew: true });
     lock.handOver();
     assert.equal(lock.remaining, 0);
-    assert(!lock.signal.aborted, 'it is not lost');
+    assert(!lock.signal.aborted, 'a lock that is handed over is not lost');
     const next = await there.resume(key('over'), lock.owner, lock.token, { lease: 60_000 });
     assert.equal(next.token, lock.token);
     assert(next.remaining > 50_000);
@@ -178,7 +178,7 @@ withEachClient(({ key, run, open, listen }) => {
     const unnoticed = await here.acquire(key('over'), { lease: 300 });
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 400); // no timer runs meanwhile
     assert.throws(() => unnoticed.handOver(), LockLost);
-    assert(unnoticed.signal.aborted, 'it is lost');
+    assert(unnoticed.signal.aborted, 'the lock is lost');
     const session = await here.acquire(key('over'), { session: true });
     assert.throws(() => session.handOver(), TypeError);
     await session.release();
@@ -195,9 +195,9 @@ withEachClient(({ key, run, open, listen }) => {
       const began = performance.now();
       const lock = await acquire({ atLeast: 3000, lease: 400 });
       const granted = performance.now();
-      assert(lock.remaining > 1000, 'a crash does not shorten it');
+      assert(lock.remaining > 1000, 'the first lease is not shorter than atLeast');
       await lock.extend(400);
-      assert(Number(await run('PTTL', name)) > 1000, 'nor does a renewal');
+      assert(Number(await run('PTTL', name)) > 1000, 'a renewal does not shorten the time of atLeast');
       assert.equal(await lock.release(), true);
       assert(!lock.signal.aborted && lock.remaining === 0);
       await assert.rejects(acquire({ wait: 0 }), NotGranted);
@@ -206,7 +206,7 @@ withEachClient(({ key, run, open, listen }) => {
       assert(took >= 3000 - (granted - began), `free after ${took} ms`);
       await sleep(150);
       assert.equal(await next.release(), true);
-      assert.equal(await lookAt(run, name), null, 'a release after that time frees it');
+      assert.equal(await lookAt(run, name), null, 'a release after the time of atLeast frees the lock');
     }
   });
 
@@ -222,7 +222,7 @@ withEachClient(({ key, run, open, listen }) => {
     await run('DEL', key('dies'));
   });
 
-  test('a lock that is gone is not said to stay', async () => {
+  test('the release of a lost lock with atLeast returns false, and no lock stays', async () => {
     const lock = await new DLock(await open()).acquire(key('gone'), { atLeast: 10_000 });
     await run('DEL', key('gone'));
     assert.equal(await lock.release(), false);

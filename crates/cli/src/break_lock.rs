@@ -10,6 +10,7 @@ use crate::output::{print, say, shown, text, time};
 use crate::waiting::holders;
 use crate::{exit, fail, list};
 
+/// Runs `dlock break`. Returns the exit code.
 pub async fn break_lock(client: &Client, name: &[u8], yes: bool, as_json: bool) -> Result<u8, Error> {
     let Some(lock) = client.info(name).await?.filter(|lock| lock.holders > 0) else {
         print(&if as_json { json_report(name, &[], None) } else { format!("{} is free", shown(name)) });

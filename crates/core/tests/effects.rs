@@ -41,18 +41,18 @@ proptest! {
     }
 }
 
-/// Applies an effect to a list of holds.
+/// Applies an effect to a list of holds. Returns how many holds have lapsed by the clock of the effect.
 fn follow(holds: &mut Vec<Hold>, effect: &Effect) -> u64 {
     let before = holds.len();
     holds.retain(|hold| effect.clock < hold.deadline);
     let lapsed = before - holds.len();
     match &effect.change {
         Change::Put { hold, .. } => {
-            let stays_beside_it = |old: &Hold| match old.owner == hold.owner {
+            let stays_beside_new = |old: &Hold| match old.owner == hold.owner {
                 true => old.mode != hold.mode,
                 false => old.mode == Mode::Shared && hold.mode == Mode::Shared,
             };
-            holds.retain(stays_beside_it);
+            holds.retain(stays_beside_new);
             holds.push(hold.clone());
         }
         Change::Remove { owner, mode } => {
@@ -122,7 +122,7 @@ fn effect() -> impl Strategy<Value = Effect> {
     (0..LAST_MS / 2, change).prop_map(|(clock, change)| Effect { clock: UnixMs::new(clock), change })
 }
 
-/// Few different values of each kind, so that effects meet on them.
+/// Generates holds with few different values of each kind, so that several effects are about the same hold.
 fn hold() -> impl Strategy<Value = Hold> {
     let deadline = (0..=LAST_MS).prop_map(UnixMs::new);
     let token = (1..9_u64).prop_map(|n| Token::new(n).unwrap());

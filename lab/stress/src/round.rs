@@ -18,7 +18,7 @@ use crate::judge::{Before, accept, counts_of, highest_token, judge};
 use crate::model::{self, Model, Reply, Settings, db_of};
 use crate::step::{CONNECTIONS, Call, Situation, Step, db_of_connection, draw};
 
-/// A connection, and how the server numbers it.
+/// A connection, and its client id.
 pub struct Connection {
     pub client: Client,
     pub id: model::Client,
@@ -28,11 +28,13 @@ pub struct Connection {
 pub struct Round {
     pub(super) port: u16,
     pub(super) connections: Vec<Connection>,
+    /// The connection that looks at what the server shows.
     pub(super) looker: Client,
     pub model: Model,
-    /// After a pause the server takes a moment to look whether it may go on.
+    /// Until when the server may still do late what was due in a pause: it takes a moment to find that the pause is
+    /// over.
     pub(super) catches_up_until: Instant,
-    /// Whether the server is `dlock serve`, which lacks commands of a store.
+    /// Whether the server is `dlock serve`, which has only the commands of locks.
     pub has_locks_only: bool,
     /// The steps so far, the last at the end.
     pub story: Vec<String>,
@@ -48,14 +50,14 @@ pub enum When {
 }
 
 impl Round {
-    /// A round on a server that has no locks.
+    /// Begins a round: empties the server and sets its settings.
     pub fn begin(port: u16, settings: Settings) -> Round {
         let mut looker = open(port);
         looker.ok("FLUSHALL");
         looker.ok(format!("CONFIG SET dlock.max-waiters {}", settings.max_waiters.unwrap_or(0)));
         looker.ok(format!("CONFIG SET dlock.session-grace {}", settings.grace.unwrap_or(0)));
         let connections = (0..CONNECTIONS).map(|number| connect(port, number)).collect();
-        // Tokens of rounds before are lower than this.
+        // The tokens of this round are higher than the last one of the rounds before.
         let last = counter(&mut looker, "last_token").unsigned_abs();
         close_sessions(&mut looker);
         let base = counts_of(&looker.text("INFO dlock"));
@@ -96,16 +98,17 @@ impl Round {
         self.look(before, when)
     }
 
-    /// All connections end and all keys go: nobody waits, and nothing is bound.
+    /// Ends all connections, removes all keys, and checks that nobody waits and nothing is bound. Returns how often
+    /// each of the named situations was seen.
     pub fn end(mut self) -> Result<BTreeMap<String, u64>, String> {
         let before = self.before();
         self.connections.clear();
         close_sessions(&mut self.looker);
-        // The last grants depend on which connection left first.
+        // The model begins anew, because the last grants depend on which connection left first.
         self.model = Model::new(&Settings { max_waiters: None, grace: None }, None, self.model.seen);
         let deadline = Instant::now() + SOON;
         loop {
-            // A waiter whose end the server has not noticed yet may still be granted what another left.
+            // A waiter whose end the server has not noticed yet may still be granted a lock that another one left.
             self.looker.ok("FLUSHALL");
             match judge(&mut self.looker, &mut self.model, before, true) {
                 Ok(()) => return Ok(self.reached),
@@ -115,13 +118,14 @@ impl Round {
         }
     }
 
-    /// Time goes on.
+    /// Lets the time of the model go on to now. Returns what the checks after a step compare with.
     fn before(&mut self) -> Before {
         let now = now();
         self.model.naive.advance(now * 1000);
         Before { now, token: highest_token(&self.model) }
     }
 
+    /// Plays a step on the model and on the server, and compares the replies to the connection that plays it.
     fn take(&mut self, step: &Step, before: Before) -> Result<When, String> {
         let played = match step {
             Step::Call(who, call) => {
@@ -163,7 +167,7 @@ impl Round {
         self.run(who, &line, expected, before)
     }
 
-    /// Runs a command on the model, and returns the reply it gives.
+    /// Runs a command on the model, and returns its reply.
     pub(super) fn expect(&mut self, who: usize, call: &Call, place: Place) -> Result<Reply, String> {
         let client = self.client(who)?;
         let binds = match call {
@@ -207,7 +211,8 @@ impl Round {
         })
     }
 
-    /// Serves the waiters that a command has let in on the model, and sends that command to the server.
+    /// Sends a command that the model has run to the server, and compares the replies. In the model, the waiters that
+    /// the command lets in are served.
     pub(super) fn run(&mut self, who: usize, line: &Words, expected: Reply, before: Before) -> Result<When, String> {
         self.model.serve();
         self.send(who, line)?;
@@ -225,10 +230,10 @@ impl Round {
         Ok(When::Now)
     }
 
-    /// Checks that the server answers the other clients that the model answers.
+    /// Checks that the server answers all the other clients that the model has answered.
     pub(super) fn hear(&mut self, before: Before) -> Result<(), String> {
         for (client, expected) in std::mem::take(&mut self.model.told) {
-            // A client that is told and gone at once has heard nothing.
+            // A client whose connection ended in this step reads no answer.
             let Some(connection) = self.connections.iter_mut().find(|connection| connection.id == client) else {
                 continue;
             };
@@ -245,7 +250,7 @@ impl Round {
         Ok(())
     }
 
-    /// The server shows what the model has, and nobody else is answered.
+    /// Checks that the server shows what the model has, and that nobody else was answered.
     pub(super) fn look(&mut self, before: Before, when: When) -> Result<(), String> {
         let is_due = (0..KEYS.len()).any(|key| self.model.is_due(key));
         let is_soon = when == When::Soon || is_due || self.catches_up_until > Instant::now();
@@ -299,7 +304,7 @@ impl Round {
         });
     }
 
-    /// Notes whether there are holds with a cap, and whether one of them has reached it.
+    /// Notes whether there are holds with a cap, and whether one of them has reached its cap.
     fn meet_caps(&mut self) {
         let capped = self.model.holds().filter(|(_, hold)| hold.cap.is_some());
         let at_cap: Vec<bool> = capped.map(|(_, hold)| hold.cap == Some(hold.deadline)).collect();
@@ -356,20 +361,20 @@ pub fn connect(port: u16, number: usize) -> Connection {
 }
 
 impl Connection {
-    /// The next reply, which may be an error.
+    /// Returns the next reply, which may be an error.
     pub fn reply(&mut self) -> Answer {
         self.client.poll(PATIENCE).expect("a reply in time")
     }
 }
 
-/// Unix ms.
+/// Returns the time in ms since the epoch.
 pub fn now() -> u64 {
     let past = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |past| past.as_millis());
     u64::try_from(past).unwrap_or(u64::MAX)
 }
 
-/// After this time, the timer of an idle server has done what was due.
+/// How long the timer of an idle server takes at most to do what is due.
 const SETTLED: Duration = Duration::from_millis(500);
 
-/// How long the server may take for what need not be done at once. A busy machine is slow.
+/// How long the server may take for what it need not do at once: long, because the machine may be busy.
 pub const SOON: Duration = Duration::from_secs(15);

@@ -32,6 +32,7 @@ class Terms:
     renew: Callable[[], list[Command]] | None
     # The commands that bind the hold of a session to another connection.
     bind: list[Command]
+    # The commands that ask how long the hold lasts: one for each key, as for the renewals.
     check: list[Command]
     # The lease in seconds; None: the server's default.
     lease: float | None
@@ -44,7 +45,7 @@ class Terms:
     error: Callable[[str], LockNotOwnedError]
 
     def extra(self) -> float:
-        """Returns the seconds that replicas may take to acknowledge a look."""
+        """Returns how many seconds a look may take longer because replicas have to acknowledge it."""
         return 0.0 if self.replicas is None else self.replicas.timeout
 
     def commands(self, look: Look) -> list[Command]:
@@ -65,8 +66,9 @@ class Look:
     binds: bool
     # Whether it sets the lease.
     sets: bool
-    # The renewal; None: it sets no lease that is known.
+    # The renewal; None: the look sets no lease that is known.
     renewal: Sent | None
+    # The question how long the hold lasts; None: the look does not ask.
     question: Sent | None
 
 
@@ -91,7 +93,7 @@ class Heartbeat:
         return max(0.0, min(self.validity.until - now, self._every)) / 3
 
     def due(self) -> float:
-        """Returns when the next look is due, or the hold ends."""
+        """Returns when the next look is due, or when the hold ends if that is earlier."""
         if self._hurries:
             return -math.inf
         next_look = self._asks_at
@@ -105,7 +107,7 @@ class Heartbeat:
         self._hurries = True
 
     def begin(self, now: float, *, binds: bool) -> Look:
-        """A look is about to be sent."""
+        """Returns a look, which is about to be sent."""
         self._hurries = False
         lease = self._terms.lease
         lease = lease if lease is None else max(lease, self._terms.stays_until - now)
@@ -115,8 +117,8 @@ class Heartbeat:
         return Look(binds, sets, renewal, question)
 
     def took(self, now: float, look: Look, replies: list[Any]) -> bool:
-        """Takes the replies to a look. Returns whether the server had the hold. Raises `ReplicasError` if too few replicas
-        know of it."""
+        """Takes the replies to a look. Returns whether the server had the hold. Raises `ReplicasError` if too few
+        replicas know of the renewal."""
         terms = self._terms
         renewed = replies[: len(terms.bind)] if look.binds else replies[: len(terms.check)] if look.sets else []
         asked = replies[len(renewed) : len(renewed) + len(terms.check)] if look.question else []
@@ -133,13 +135,14 @@ class Heartbeat:
             self.validity.left(now, look.question, min(asked) / 1000)
         self._asks_at = (look.renewal or look.question or Sent(now)).at + self._third(now)
         if self.validity.checks:
-            # The server knows what a cap has left of the lease.
+            # A cap has shortened the lease, and only the server knows to what: the next look asks at once.
             self._asks_at = now
         return True
 
     def failed(self, now: float, look: Look, *, binds: bool, executed: bool) -> None:
-        """Notes that the server may or may not have the hold. The next look follows soon; `binds`: at once, on another
-        connection. `executed`: the server may have executed the look, or may still do so."""
+        """Notes that a look failed, so that the server may or may not have the hold. The next look follows soon or,
+        with `binds`, at once on another connection. `executed`: the server may have executed the look, or may still do
+        so."""
         if look.question is not None:
             self.validity.unasked(look.question)
         if look.renewal is not None and executed:
@@ -153,12 +156,12 @@ class Heartbeat:
         self._hurries = binds
 
     def renewed(self, now: float) -> None:
-        """The holder has renewed the hold by itself."""
+        """Notes that the program has renewed the hold by a call of its own."""
         self._asks_at = now + self._third(now)
 
     def changed(self, now: float) -> None:
-        """The holder has sent a renewal: until its answer, less is certain than before. If no answer comes, the next
-        look tells what is left."""
+        """Notes that a call of the program has sent a renewal: until its answer, less is certain than before. If no
+        answer comes, the next look tells what is left."""
         self._asks_at = min(self._asks_at, now + self._third(now))
 
     def _lease(self) -> float:

@@ -8,7 +8,7 @@ from .commands import Mode
 
 
 def fields(reply: Any) -> dict[str, Any]:
-    """Returns a map, which RESP2 sends as a flat array."""
+    """Returns the fields of a map, by their names as text. RESP2 sends a map as a flat array. Nil has no fields."""
     if reply is None:
         return {}
     pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2])
@@ -16,7 +16,7 @@ def fields(reply: Any) -> dict[str, Any]:
 
 
 def of_owner(reply: Any, mode: Mode) -> dict[str, Any] | None:
-    """Returns the owner's hold of this mode, from the reply to `DLOCK.INFO … OWNER`."""
+    """Returns the owner's hold of this mode, from the reply to `DLOCK.INFO … OWNER`; None: there is none."""
     wanted = "shared" if mode == "read" else "exclusive"
     holds = map(fields, fields(reply).get("holds", []))
     return next((hold for hold in holds if _text(hold["mode"]) == wanted), None)

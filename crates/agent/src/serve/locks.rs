@@ -1,4 +1,4 @@
-//! The commands of locks: the engine decides, with the rules, the arguments and the replies of the module.
+//! The commands of the module. The engine decides, and arguments, rules and replies are those of the module.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use super::client::Waiter;
 use super::out::Out;
 use super::server::Server;
 
-/// Returns the command's entry, by its name in upper case.
+/// Returns the description of the command with this name in upper case, and the function that runs the command.
 pub(super) fn entry(name: &str) -> Option<(&'static Spec, Run<Server>)> {
     let run: Run<Server> = match name {
         "DLOCK.MACQUIRE" => acquire_all,
@@ -176,7 +176,7 @@ fn session(server: &mut Server, call: &Call<'_>) -> Done {
             return Ok(());
         }
         Args::ListAll(most) => {
-            // The one user may see all sessions.
+            // There is only one user, who may see all sessions.
             let sessions = engine.list_sessions(None, most, uptime);
             let mut out = call.out();
             out.array(sessions.len());
@@ -225,12 +225,14 @@ pub(super) fn lines<'a>(out: &mut Out, lines: impl ExactSizeIterator<Item = &'a 
     lines.for_each(|line| out.status(line));
 }
 
-/// Returns the client if a hold is bound to its connection or if it may wait, and 0 otherwise.
+/// Returns the id of the client if the engine needs it: to bind a hold to the connection, or to let the client wait.
+/// Otherwise 0.
 fn sender(call: &Call<'_>, session: &BindTo<SessionId>, waits: bool) -> ClientId {
     let is_known = *session == BindTo::Connection || (waits && !call.is_in_transaction);
     ClientId(if is_known { call.client.id } else { 0 })
 }
 
+/// Finds the session that an option names by its id.
 fn look_up(server: &Server, session: BindTo<SessionId>) -> Binding {
     match session {
         BindTo::Nothing => BindTo::Nothing,

@@ -17,7 +17,7 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// Returns the connection of a client. With certificates, TCP connections speak TLS.
+    /// Returns the connection of a client. With an authority, which has the certificates, TCP connections speak TLS.
     pub fn new(incoming: Incoming, authority: Option<&Authority>) -> io::Result<Self> {
         Ok(match (incoming, authority) {
             (Incoming::Unix(stream), _) => Self::Unix(stream),
@@ -26,7 +26,7 @@ impl Stream {
         })
     }
 
-    /// Returns the server's own address.
+    /// Returns the server's own address on this connection.
     pub fn local(&self) -> String {
         let address = match self {
             Self::Unix(_) => return "unix".to_owned(),
@@ -52,7 +52,7 @@ impl Stream {
         }
     }
 
-    /// Sends what was written and not sent, as far as the socket takes it.
+    /// Sends what was written and not sent yet, which only TLS keeps, as far as the socket takes it.
     pub fn push(&self) -> io::Result<()> {
         match self {
             Self::Unix(_) | Self::Tcp(_) => Ok(()),
@@ -60,7 +60,7 @@ impl Stream {
         }
     }
 
-    /// Returns how many bytes were written and not sent.
+    /// Returns how many bytes were written and not sent yet.
     pub fn unsent(&self) -> usize {
         match self {
             Self::Unix(_) | Self::Tcp(_) => 0,
@@ -68,7 +68,7 @@ impl Stream {
         }
     }
 
-    /// Returns whether there are bytes to read for which the socket is not ready: they came with earlier ones.
+    /// Returns whether there are bytes to read although the socket has none: TLS has read them with earlier ones.
     pub fn has_read_ahead(&self) -> bool {
         matches!(self, Self::Tls(stream) if stream.has_read_ahead())
     }
@@ -78,7 +78,7 @@ impl Stream {
         matches!(self, Self::Tls(stream) if stream.is_handshaking())
     }
 
-    /// Tells the client that no more will be sent.
+    /// Tells a client that speaks TLS that no more will be sent.
     pub fn say_end(&self) {
         if let Self::Tls(stream) = self {
             stream.say_end();

@@ -57,7 +57,7 @@ impl Holds {
         }
     }
 
-    /// Sets the bond of the lock, if there is a hold. It stays until there is none.
+    /// Sets the bond of the lock, if there is a hold. The bond stays until there is no hold.
     pub(crate) fn set_bond(&mut self, bond: Bond) {
         match &mut self.0 {
             Stored::None => {}
@@ -202,8 +202,8 @@ impl Holds {
         single.into_iter().chain(exclusive).filter(move |hold| hold.token == token).chain(readers)
     }
 
-    /// Adds the hold. It replaces the same owner's hold of the mode, and every hold that it excludes. Returns how many
-    /// entries the owner had in that mode. O(log n).
+    /// Adds a hold. The new hold replaces the same owner's hold of the mode, and every hold that excludes it. Returns
+    /// how many entries the owner had in that mode. O(log n).
     #[inline(always)]
     pub(crate) fn put(&mut self, hold: Hold, trash: &mut Trash) -> Option<u32> {
         if let Stored::One(old) = &mut self.0
@@ -250,7 +250,7 @@ impl Holds {
         }
     }
 
-    /// Takes the hold of `owner` in `mode` out. Returns whether there was one. O(log n).
+    /// Removes the hold of `owner` in `mode`. Returns whether there was one. O(log n).
     #[inline(always)]
     pub(crate) fn remove(&mut self, owner: &Owner, mode: Mode, trash: &mut Trash) -> bool {
         if let Stored::One(hold) = &self.0 {
@@ -305,7 +305,7 @@ impl Holds {
         }
     }
 
-    /// Returns the bytes on the heap beside the value itself, about.
+    /// Returns about how many bytes are on the heap, beside the value itself.
     pub(crate) fn heap_bytes(&self) -> usize {
         let owners = estimate(self.by_token().map(Hold::heap_bytes), self.len());
         let (.., readers) = self.parts();
@@ -373,7 +373,7 @@ impl Trash {
         self.0.is_empty()
     }
 
-    /// Frees some of the holds. `most` steps, one for each entry of a tree.
+    /// Frees some of the holds, in at most `most` steps: one for each entry of a tree.
     pub fn free_some(&mut self, most: usize) {
         if self.0.last_mut().is_some_and(|readers| !readers.take_apart(most)) {
             self.0.pop();
@@ -387,7 +387,7 @@ impl Trash {
     }
 }
 
-/// How many holds are freed at once, without the trash.
+/// At most this many holds are freed at once, without the trash.
 const MANY: usize = 64;
 
 /// Returns whether a lock cannot have both holds.
@@ -430,13 +430,13 @@ impl Many {
     }
 }
 
-/// Returns the sum of `count` numbers. If there are many, it is estimated by some of them.
+/// Returns the sum of `count` numbers. If there are many, estimates it by the first ones.
 fn estimate(numbers: impl Iterator<Item = usize>, count: usize) -> usize {
     const ALL: usize = 1000;
     if count <= ALL { numbers.sum() } else { numbers.take(ALL).sum::<usize>() / ALL * count }
 }
 
-/// Returns for how many entries a `BTreeMap` with `len` entries has room, about. A small one has one node; in a larger
+/// Returns about how many entries a `BTreeMap` with `len` entries has room for. A small map has one node; in a larger
 /// one, about two of five places are free.
 fn tree_places(len: usize) -> usize {
     const NODE_PLACES: usize = 11;

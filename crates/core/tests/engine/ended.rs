@@ -13,7 +13,7 @@ use crate::{Server, is_granted, name, owner};
 const MANY: usize = 100;
 const SESSION: u64 = 1000;
 
-/// A lock with many readers of one session.
+/// Returns a server with a lock that has [`MANY`] readers of one session.
 fn crowd() -> Server {
     let mut server = Server::new();
     (0..MANY).for_each(|reader| assert!(is_granted(&server.acquire_bound("lock", reader, Want::Shared, SESSION))));
@@ -62,6 +62,7 @@ fn the_lowest_numbers_of_ended_sessions_are_given_in_order() {
         }
     }
     assert_eq!(numbers, (0..30).collect::<Vec<_>>(), "the numbers of the waiters");
+    // Requests that do not wait get the numbers in order, too.
     let mut server = Server::new();
     for reader in 0..MANY {
         server.acquire_bound("lock", reader, Want::Slot { limit }, SESSION + reader as u64 % 2).unwrap();
@@ -220,7 +221,7 @@ fn a_waiter_gets_several_locks_of_an_ended_session_within_ten_ticks() {
 
 /// `INFO` many times in a row on a lock with one hold that stays among thousands of holds of ended sessions.
 #[test]
-fn info_on_a_lock_of_ended_sessions_uses_sums() {
+fn info_on_a_lock_of_ended_sessions_does_not_look_at_each_hold() {
     const READERS: usize = 20_000;
     for sessions in [1, 9, 5_000] {
         let mut server = Server::new();
@@ -233,6 +234,7 @@ fn info_on_a_lock_of_ended_sessions_uses_sums() {
         }
         (0..sessions).for_each(|client| server.disconnect(SESSION + client as u64));
         let lock = server.space.lock(&key()).clone();
+        // Every hold has one entry, so this looks at each.
         let each = least(|| assert_eq!(lock.stored_holds().filter(|hold| hold.count == 1).count(), READERS + 1));
         for detail in [Detail::Summary, Detail::Full(10)] {
             let one = least(|| {

@@ -87,6 +87,7 @@ fn logging(max_len: usize) -> Server {
     server
 }
 
+/// Tells the engine that this key was removed, with the holds that the key still has.
 fn lose(server: &mut Server, key: &str) {
     let name = name(key);
     let lock = server.space.lock(&(0, key.as_bytes().to_vec())).clone();
@@ -100,12 +101,12 @@ fn logged(server: &Server) -> Vec<String> {
     server.engine.log().entries().map(|entry| entry.key.as_deref().map_or_else(String::new, key)).collect()
 }
 
-/// Adds an entry about this key.
+/// Adds an entry about the removal of this key.
 fn log(server: &mut Server, key: &str) {
     log_in(server, 0, key);
 }
 
-/// Adds an entry about this key in a database.
+/// Adds an entry about the removal of this key in a database.
 fn log_in(server: &mut Server, db: usize, key: &str) {
     let db = i32::try_from(db).unwrap();
     assert!(is_granted(&server.acquire(key, 1, 1, Want::Exclusive)));
@@ -143,7 +144,7 @@ fn no_tenant_pushes_the_entries_of_others_out() {
             (0..max_len * 3).for_each(|number| log(&mut server, &flood(number)));
             let left = logged(&server);
             assert_eq!(left.len(), max_len);
-            assert!(others.iter().all(|key| left.contains(key)), "{max_len}");
+            assert!(others.iter().all(|key| left.contains(key)), "of {max_len}, an entry of others is missing");
             // The flood keeps its newest entries, and all entries stay in order.
             let ids: Vec<u64> = server.engine.log().entries().map(|entry| entry.id).collect();
             assert!(ids.is_sorted_by(|one, other| one > other));
@@ -206,6 +207,7 @@ fn a_shorter_log_drops_the_oldest_of_all() {
     let mut server = logging(8);
     ["a", "b", "c"].iter().for_each(|key| log(&mut server, key));
     (0..30).for_each(|number| log(&mut server, &format!("tenant7:{number}")));
+    // Behind the five newest entries of the flood come those of others.
     assert_eq!(logged(&server)[5..], ["c", "b", "a"].map(str::to_owned));
     server.engine.log_mut().configure(LogSettings { max_len: 6, ..LogSettings::default() });
     assert_eq!(logged(&server)[5..], ["c".to_owned()]);

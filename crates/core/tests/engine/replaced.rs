@@ -73,6 +73,7 @@ fn the_end_of_a_session_does_not_release_holds_that_came_from_elsewhere() {
                     let ask = Request::new(owner("several"), Want::ExclusiveOnce, LeaseChoice::Own);
                     assert!(!is_granted(&server.ask_all(&["lock", "other"], 7, &ask, true)), "{by:?}");
                 }
+                // The look below is the first.
                 _ => {}
             }
             let shown = info(&mut server, &Detail::Full(1000)).unwrap();
@@ -109,7 +110,7 @@ fn a_command_that_opens_a_key_that_is_gone_forgets_its_bindings() {
     assert!(is_granted(&server.acquire("lock", 600, 4, Want::Shared)));
     assert_eq!(server.engine.gauges().sessions, 0);
     server.disconnect(SESSION);
-    assert!(!is_granted(&server.acquire("lock", 601, 4, Want::Exclusive)), "600 holds it");
+    assert!(!is_granted(&server.acquire("lock", 601, 4, Want::Exclusive)), "the owner 600 holds the lock");
 }
 
 #[test]

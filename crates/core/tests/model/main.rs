@@ -1,7 +1,7 @@
 //! Random histories on the engine and on a model that is too simple to be wrong (`dlock_testkit::histories`).
 //!
-//! A history that fails becomes a named test below, with the steps to which proptest shrank it. `PROPTEST_CASES` sets
-//! how many histories are drawn.
+//! A history that fails becomes a named test below, with the steps to which proptest shrank it, and a comment that
+//! tells the defect. `PROPTEST_CASES` sets how many histories are drawn.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,7 +18,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
 proptest! {
-    // Without a file of failures: each one becomes a test.
+    // There is no file of failures, because each one becomes a test.
     #![proptest_config(ProptestConfig {
         failure_persistence: None,
         max_shrink_iters: 3000,
@@ -51,13 +51,14 @@ fn histories_reach_every_kind_of_state() {
         let history = history().new_tree(&mut runner).expect("a history").current();
         reached.add(&World::play(&history));
     }
-    assert!(reached.waiting >= 10, "{reached:?}");
+    assert!(reached.waiting >= 10, "never ten requests wait at once: {reached:?}");
     for what in HARD {
         let times = reached.times.get(what).copied().unwrap_or_default();
         assert!(times >= 5, "{what}: {times} times, {reached:?}");
     }
 }
 
+/// The situations that the histories must reach.
 const HARD: [&str; 42] = [
     "granted",
     "replayed",

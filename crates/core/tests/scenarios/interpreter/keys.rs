@@ -8,6 +8,7 @@ use super::{Interpreter, key_name};
 use crate::options::Words;
 
 impl Interpreter {
+    /// Runs a command that changes keys, on the primary and on the replica. Returns the reply.
     pub(super) fn change_keys(&mut self, command: &str, words: &mut Words) -> String {
         self.replicate();
         let (now, key) = (self.space.ms(), self.key.clone());
@@ -81,6 +82,7 @@ impl Interpreter {
         }
     }
 
+    /// Runs a command that changes the server: its role, or the data and the engine by a reload or a restart.
     fn happen(&mut self, command: &str) -> String {
         let now = self.space.now();
         match command {

@@ -10,7 +10,7 @@ use super::{Servers, answers, folder, variable};
 use crate::processes::{Process, free_ports};
 use crate::result::Result;
 
-/// Independent servers; with the module unless Redlock is to run on them.
+/// Starts independent servers. They have the module, unless Redlock is measured.
 pub async fn start(made: Made, nodes: usize, on_disk: bool) -> Result<Servers> {
     let folder = folder()?;
     let ports = free_ports::<3>()?;
@@ -34,7 +34,7 @@ pub async fn start(made: Made, nodes: usize, on_disk: bool) -> Result<Servers> {
     Ok(servers)
 }
 
-/// Returns a primary with one replica.
+/// Starts a primary with one replica.
 pub async fn start_with_replica() -> Result<Servers> {
     let folder = folder()?;
     let [primary, replica] = free_ports()?;
@@ -55,7 +55,8 @@ fn server(folder: &Path, port: u16, with_module: bool, settings: &[&str]) -> Res
     let dir = folder.to_string_lossy().into_owned();
     let port = port.to_string();
     command.extend(["--bind", "127.0.0.1", "--port", &port, "--dir", &dir, "--save", ""].map(str::to_owned));
-    // The sync of the replica begins at once. It is diskless by default: a file would be counted as written for locks.
+    // The sync of a replica begins at once. By default the sync is diskless: a file would be counted as written for
+    // locks.
     command.extend(["--repl-diskless-sync-delay", "0"].map(str::to_owned));
     command.extend(settings.iter().map(|word| (*word).to_owned()));
     if with_module {
@@ -64,7 +65,7 @@ fn server(folder: &Path, port: u16, with_module: bool, settings: &[&str]) -> Res
     Process::start(&command, None, &folder.join("log"))
 }
 
-/// Returns the server's name and version.
+/// Returns the names and versions of the server and, if it has one, of the module.
 async fn said(address: &str) -> Result<String> {
     let mut connection = Client::open(format!("redis://{address}"))?.get_multiplexed_async_connection().await?;
     let info: String = cmd("INFO").query_async(&mut connection).await?;
@@ -88,13 +89,14 @@ async fn replicated(address: &str) -> Result<()> {
     if confirmed == 1 { Ok(()) } else { Err("the replica does not confirm".into()) }
 }
 
-/// Waits until a majority of the members counts: a member without persistence does after the longest lease.
+/// Waits until a majority of the quorum's members counts. A member without persistence counts only when it has run for
+/// the longest lease.
 async fn wait_until_counted(servers: &mut Servers, on_disk: bool) -> Result<()> {
     let quorum = crate::clients::quorum::Quorum::open(&servers.addresses, on_disk, 1)?;
     let quorum = &quorum;
     answers(&mut servers.processes, || async move { quorum.answers().await }).await?;
     if !on_disk {
-        // The slowest member counts, too, after this time.
+        // After one more second, the member that started last counts, too.
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     }
     Ok(())

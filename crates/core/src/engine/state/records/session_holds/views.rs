@@ -17,7 +17,7 @@ pub struct BindingView<'a> {
     pub token: Token,
     /// The deadline.
     pub deadline: UnixMs,
-    /// When the watchdog extends it; `None`: not any more.
+    /// When the watchdog extends the lease; `None`: not any more.
     pub renew_at: Option<UnixMs>,
 }
 
@@ -37,18 +37,18 @@ impl SessionHolds {
         })
     }
 
-    /// Returns the load of each hold, and its session.
+    /// Returns the session and the load of each bound hold.
     pub(crate) fn loads(&self) -> impl Iterator<Item = (SessionKey, Load)> {
         self.bindings.values().map(|binding| (binding.key, binding.renewal.load))
     }
 
-    /// Returns the sessions that have ended, with the time of the end and the grace.
+    /// Returns the ended sessions that still have holds here, with the time of the end and the grace.
     pub(crate) fn ends(&self) -> impl Iterator<Item = (SessionKey, UnixMs, Option<Lease>)> {
         let end = |key: &SessionKey| Some((*key, self.sessions.get(key)?.end?));
         self.ended.iter().filter_map(end).map(|(key, end)| (key, end.at, end.grace))
     }
 
-    /// Returns whether a session has ended.
+    /// Returns whether a session that still has holds here has ended.
     pub(crate) fn has_session_ended(&self, key: SessionKey) -> bool {
         self.ended.contains(&key)
     }

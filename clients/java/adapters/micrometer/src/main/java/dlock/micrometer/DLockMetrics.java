@@ -38,7 +38,7 @@ import java.util.function.Function;
  */
 public final class DLockMetrics implements MeterBinder, LockListener {
     private final Tags tags;
-    /** {@code null}: names of locks are no tags. */
+    /** Makes tags of the names of locks. {@code null}: there are no such tags. */
     private final Function<? super List<String>, ? extends Iterable<Tag>> tagsOfNames;
     private final List<MeterRegistry> registries = new CopyOnWriteArrayList<>();
     private final LongAdder waiting = new LongAdder();
@@ -65,7 +65,7 @@ public final class DLockMetrics implements MeterBinder, LockListener {
         this.tagsOfNames = Objects.requireNonNull(tagsOfNames);
     }
 
-    /** Has the meters in this registry from now on. Does nothing if it has them already. */
+    /** Adds the meters to this registry. Does nothing if the registry has them already. */
     @Override
     public synchronized void bindTo(MeterRegistry registry) {
         if (registries.stream().anyMatch(bound -> bound == registry)) {
@@ -76,6 +76,7 @@ public final class DLockMetrics implements MeterBinder, LockListener {
         Gauge.builder("dlock.holds.active", holding, LongAdder::sum).tags(tags)
                 .description("Locks that are held now").register(registry);
         if (tagsOfNames == null) {
+            // Shows the counter before the first loss. With tags of names, its tags are not known yet.
             losses(registry, List.of());
         }
         registries.add(registry);
