@@ -50,7 +50,7 @@ func routed(t *testing.T, addresses ...string) map[string]*dlock.Client {
 	return map[string]*dlock.Client{"Sentinel": sentinel, "cluster": cluster}
 }
 
-// One acquisition at a time asks where the lock is, and the others wait for its answer. Each still ends at its own limit.
+// A single acquisition asks where the lock is, and the others wait for the answer. Each still has its own limit.
 func TestACrowdWhoseSentinelsHangKeepsItsLimits(t *testing.T) {
 	t.Parallel()
 	for name, client := range routed(t, startSilent(t), startSilent(t)) {

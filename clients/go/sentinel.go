@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// NewSentinel returns a client for the primary that Sentinels know under a name. Their addresses are "host:port"; the port
-// is 26379 unless given. The options are for the server; see [WithSentinelAuth].
+// NewSentinel returns a client for the primary that Sentinels know under a name. The addresses of the Sentinels are
+// "host:port"; the port is 26379 unless given. The options are for the primary; see [WithSentinelAuth].
 func NewSentinel(primary string, sentinels []string, options ...ClientOption) (*Client, error) {
 	if primary == "" || len(sentinels) == 0 {
 		return nil, errors.New("dlock: the name of the primary and the addresses of Sentinels are needed")

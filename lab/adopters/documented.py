@@ -58,7 +58,7 @@ ERRORS: dict[str, dict[str, str]] = {
 ERRORS["asyncio"] = ERRORS["python"]
 
 
-# What a package logs about a release that failed, when it does not raise that failure.
+# The lines that a package logs about a release that failed, when it does not raise that failure.
 LOGGED = {"python": re.compile(r"The release of .+ failed: .+|.+ was not released: .+")}
 LOGGED["asyncio"] = LOGGED["python"]
 

@@ -124,7 +124,7 @@ class Run:
         return "\n".join(lines)
 
     def row(self, violations: int) -> tuple[list[str], list[float]]:
-        """Returns a row of docs/evidence.md: servers, then minutes, acquisitions, grants, losses, faults, violations."""
+        """Returns a row of docs/evidence.md: servers, minutes, acquisitions, grants, losses, faults, violations."""
         its = self.it.attempts
         lost = sum(any(sample.lost for sample in each.samples) for each in its)
         counts = [len(its), sum(each.is_granted for each in its), lost, sum(self._faults.counts.values()), violations]

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Measures what an acquisition with its release costs the processor of a client, beside a plain lock on the same driver.
+"""Measures how much CPU time an acquisition with its release costs a client, beside a plain lock on the same driver.
 
     run.py [--pairs 20000] [--rounds 3] [--only python,node] [--keep]
 
 DLOCK_SERVER and DLOCK_MODULE name the server. A program of each language is called with PORT KIND PAIRS: it acquires
 and releases that many times, after some to warm up, and prints the microseconds of its processor and those that have
-passed. Kinds: `plain`, `lease` (30 s, not renewed), `kept` (renewed). The kinds take turns; each figure is the median of
-the rounds, and so is each ratio. A language whose tools are not there, or whose program fails, is left out, with the
+passed. Kinds: `plain`, `lease` (30 s, not renewed), `kept` (renewed). The kinds take turns; each figure is the median
+of the rounds, and so is each ratio. A language whose tools are not there, or whose program fails, is left out, with the
 reason. `--keep` writes the table of docs/benchmarks.md.
 """
 

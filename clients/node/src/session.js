@@ -34,7 +34,7 @@ class Session {
   #notOpen = NEW;
   /** Why the last heartbeat failed before the session was lost. @type {unknown} */
   #failure;
-  /** What all hearts share: see `Body` in heart.js. */
+  /** The things that all hearts share: see `Body` in heart.js. */
   #body;
   /** The hearts that are open. Without a cluster: one, as long as the session is open. @type {Set<Heart>} */
   #hearts = new Set();
@@ -177,8 +177,10 @@ class Session {
   }
 
   /**
+   * Opens a heart on a node.
+   *
    * @param {string} node
-   * @param {string} key
+   * @param {string} key one that the node has
    * @returns {Promise<Heart>}
    */
   async #begin(node, key) {

@@ -27,7 +27,7 @@ pub enum Renewed {
     Whole,
     /// The cap of a hold is earlier than the deadline that was asked for.
     Cut,
-    /// There is no such hold.
+    /// No such hold exists.
     Not,
 }
 
@@ -111,7 +111,7 @@ impl Holds {
             return self.relay.ask(hold.name, command, Some(PATIENCE)).await.map(|(reply, _)| reply);
         }
         let asked = self.relay.ask(hold.name, command, Some(PATIENCE.min(left)));
-        // This limit is also for the time that it takes to find the server.
+        // The limit includes the time that it takes to find the server.
         match timeout(left + ANSWER, asked).await {
             Ok(answer) => answer.map(|(reply, _)| reply),
             Err(_) => Err(Unanswered::Unknown(format!("no reply within {:?}", self.outage).into())),

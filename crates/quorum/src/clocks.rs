@@ -1,7 +1,8 @@
 //! The servers' clocks, and the token to ask for.
 //!
-//! Servers grant the same token if all are asked for one that is ahead of their clocks. The token to ask for is computed
-//! from the clocks alone. If clients raised the tokens of others, tokens would run further and further ahead.
+//! Servers grant the same token if all are asked for one that is ahead of their clocks. The token to ask for is
+//! computed from the clocks alone. If it was computed from tokens that other clients have got, tokens would run further
+//! and further ahead.
 
 use std::time::Duration;
 
@@ -36,8 +37,8 @@ impl Clocks {
         }
     }
 
-    /// Returns the token to ask for: a margin ahead of the median of the clocks, so that a single clock that is too fast
-    /// does not decide. Of an even number of clocks, the slower one in the middle is the median.
+    /// Returns the token to ask for: a margin ahead of the median of the clocks, so that a single clock that is too
+    /// fast does not decide. Of an even number of clocks, the slower one in the middle is the median.
     pub fn floor(&self, now: Duration) -> Floor {
         let clocks = self.clocks(now);
         let median = clocks.get(clocks.len().saturating_sub(1) / 2).filter(|_| clocks.len() > self.readings.len() / 2);

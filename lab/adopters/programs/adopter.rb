@@ -13,7 +13,7 @@ WRITING = Mutex.new
 STOPPING = [] # has an element when the input has closed
 STOPPED = ConditionVariable.new
 RESTING = Mutex.new
-NUMBERS = [0]
+NUMBERS = [0] # the number of the last acquisition
 
 # The work has stopped, because its lock is lost.
 Abandoned = Class.new(StandardError)
@@ -29,7 +29,7 @@ def stopping? = STOPPING.any?
 # Sleeps until the time is over or the input closes.
 def rest(seconds) = RESTING.synchronize { STOPPED.wait(RESTING, seconds) unless stopping? }
 
-# Writes a line about an acquisition, for the run that judges it.
+# Writes a line about an acquisition, for the run that judges it. `at`: the times before and after the look at the lock.
 def tell(event, number, at = [micros, micros], **fields)
   WRITING.synchronize { $stdout.write(JSON.generate({ event: event, id: number, at: at, **fields }) << "\n") }
 end
@@ -78,7 +78,7 @@ end
 # A web handler: pays an order, which other programs may be asked to pay at the same time.
 def pay(locks)
   rest(rand(0.05..0.25))
-  # One of the last three orders: each half second has a new one.
+  # The order is one of the last three: each half second has a new one.
   order = (unix / 500) - rand(3)
   visit = Visit.new("pay:#{order}", 3000, 1000)
   locks.lock("pay:#{order}", lease: 3, wait: 1, renew: false) do |hold|
@@ -130,6 +130,7 @@ def stand(locks)
   tell("left", visit.number)
   rest(0.1)
 rescue Deployed => e
+  # The release may have failed while the interrupt left the block.
   failed = Dlock.release_error(e)
   failed ? visit.error(failed) : tell(visit.inside ? "left" : "canceled", visit.number)
 rescue StandardError => e

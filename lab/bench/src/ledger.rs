@@ -50,7 +50,7 @@ impl Figure {
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ledger {
-    /// What a reader should know beside the figures, by name: the `server`, such as `redis 7.0.15`, the `date`.
+    /// The facts that a reader should know beside the figures, by name: `server`, such as `redis 7.0.15`, or `date`.
     facts: BTreeMap<String, String>,
     figures: BTreeMap<String, Figure>,
 }

@@ -23,7 +23,7 @@ struct Worker {
     before: Vec<Guard>,
 }
 
-/// What all workers share: a client for each database, and its session.
+/// The things that all workers share: a client for each database, and its session.
 #[derive(Clone, Default)]
 struct Program {
     workers: Arc<Mutex<HashMap<String, Worker>>>,

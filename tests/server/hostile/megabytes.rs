@@ -55,6 +55,7 @@ fn a_hundred_thousand_arguments_are_a_syntax_error() {
         });
         refuses(&mut client, request, "ERR syntax error");
     }
+    // The server itself counts the arguments of a command whose number is fixed.
     assert!(client.error(req!["DLOCK.CHECK", "k", "1", vec!["x"; 100_000]]).starts_with("ERR wrong number"));
 }
 

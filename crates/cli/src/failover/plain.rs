@@ -22,6 +22,7 @@ pub async fn hand_over(
     }
     steps.notes_module(primary).await?;
     let clients: String = primary.ask(&["CLIENT", "LIST", "TYPE", "normal"], REPLY).await?;
+    // Sentinels give their connections such names.
     if clients.contains(" name=sentinel-") {
         let what = "Sentinels watch this server and would undo it: name them";
         return Err(Stop::Usage(format!("{what} (redis-sentinel://HOST/NAME)")));

@@ -24,6 +24,7 @@ pub struct Watched {
     pub failover_timeout: Duration,
 }
 
+/// The reply to `SENTINEL MASTER`, by field.
 pub type Fields = HashMap<String, String>;
 
 /// Waits until a Sentinel names another primary, after `ordered` got the command to fail over. `None`: that Sentinel
@@ -87,7 +88,7 @@ pub async fn settled(watched: &Watched, new: &Server, steps: &mut Steps) -> Resu
                 return false;
             }
         }
-        // Which server the old primary follows is not checked: it may know the new one by another address.
+        // The old primary may know the new one by another address, so the field `master_host` is not compared.
         info(&watched.primary.node).await.is_ok_and(|old| old.follows())
     };
     match steps.until("all Sentinels name it, and the old primary follows it", SETTLE, &mut all_say_so).await {
@@ -105,6 +106,7 @@ pub fn unclear(watched: &Watched, what: &str) -> Stop {
     Stop::Unclear(format!("{what}; ask the Sentinels ({ask}), and the servers by ROLE, before anything else"))
 }
 
+/// Returns the host and the port of the server that a Sentinel tells about.
 pub fn place(state: &Fields) -> Option<(&str, u16)> {
     Some((state.get("ip")?, state.get("port")?.parse().ok()?))
 }

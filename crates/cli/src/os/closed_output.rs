@@ -1,5 +1,5 @@
 //! Whether standard output was closed when this process began. Before `main`, the standard library opens /dev/null in
-//! its place, where output is lost without an error. In `main`, that looks the same as a /dev/null that the caller chose.
+//! its place, where output is lost without an error. In `main`, that looks the same as a /dev/null of the caller.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -21,8 +21,8 @@ pub fn die_with_us(command: &mut Command, mask: SigSet) {
         mask.thread_set_mask()?;
         Ok(())
     };
-    // SAFETY: `prctl`, `getppid` and `sigprocmask` are async-signal-safe, an error from them is made without allocating,
-    // and nothing that the parent shares is touched.
+    // SAFETY: `prctl`, `getppid` and `sigprocmask` are async-signal-safe, an error from them is made without
+    // allocating, and nothing that the parent shares is touched.
     unsafe {
         command.pre_exec(prepare);
     }

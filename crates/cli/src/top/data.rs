@@ -36,7 +36,9 @@ pub struct Lock {
 /// A lock with all its holders and waiters.
 pub struct Opened {
     pub id: Id,
+    /// `None`: the lock is free, and nobody waits.
     pub info: Option<LockInfo>,
+    /// The entries of this lock, or why they cannot be read.
     pub log: Result<Vec<Row>, String>,
 }
 
@@ -58,7 +60,7 @@ impl Default for Data {
 impl Data {
     /// Asks the servers.
     pub async fn ask(client: &Client, pattern: &[u8], look: &Look) -> Result<Self, Error> {
-        // Of each lock, one holder and one waiter are shown.
+        // The list shows one holder and one waiter of each lock.
         let mut found = client.survey(pattern, 1).await?;
         if found.answers.is_empty()
             && let Some((_, error)) = found.missing.pop()

@@ -59,7 +59,7 @@ pub struct Server {
     pub process: u32,
     /// The process does nothing before this time.
     pub stopped_until: Real,
-    /// What a crash loses.
+    /// The state that a crash loses.
     pub loses: Loss,
     /// When the process was started, in unix seconds by the server's clock.
     started: u64,

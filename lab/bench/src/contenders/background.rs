@@ -20,7 +20,7 @@ pub enum Background {
 impl Background {
     /// Connects these clients, which stay as long as the returned connections.
     ///
-    /// The server has the same number of keys whichever clients are there, and so many that its table does not grow or
+    /// The server has the same number of keys whichever clients are there. At this number, its table does not grow or
     /// shrink when a contender adds and removes a key: otherwise the figures would include that.
     pub fn gather(self, server: &Server) -> Result<Vec<Connection>, Error> {
         let mut first = server.connect()?;
@@ -54,7 +54,7 @@ impl Background {
 
 /// The key of these clients, which no contender uses.
 const ELSEWHERE: &[u8] = b"spare:elsewhere";
-/// Not close to a power of two, at which tables are resized.
+/// The number of keys. Not close to a power of two, at which tables are resized.
 const KEYS: usize = 600;
 /// An hour in ms: longer than a measurement.
 const LEASE: &[u8] = b"3600000";

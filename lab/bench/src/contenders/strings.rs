@@ -14,7 +14,7 @@ pub const SET_SCRIPT: &str = "set-script";
 /// The script of the documentation of `SET`, which deletes the lock of its owner only.
 pub const COMPARE_AND_DELETE: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
-/// The same for a renewal.
+/// A script that extends the lock of its owner only.
 const COMPARE_AND_RENEW: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) else return 0 end";
 

@@ -26,7 +26,7 @@ final class Attempt {
         FAILED
     }
 
-    /** What the acquisition may have left on a server. */
+    /** The rest that the acquisition may have left on a server. */
     enum Cleanup {
         NONE,
         /** A copy of the request may wait or be granted. */
@@ -102,7 +102,7 @@ final class Attempt {
         return asks(0, false);
     }
 
-    /** Notes that the command of the last action is about to be sent. */
+    /** Notes that the command of the last action is about to be sent. Its answer comes with the same number. */
     void sends(int number, long now) {
         open.put(number, new Command(asked, now));
     }
@@ -144,7 +144,7 @@ final class Attempt {
         return limits.isTry() || isAnswer || !limits.isLeft(now) ? end(Step.REFUSED) : asks(now, false);
     }
 
-    /** A program without dlock has the lock. The server has no queue for it, so the request is repeated. */
+    /** A program without dlock has the lock. The server has no queue for such a lock, so the request is repeated. */
     Action held(int number, long now) {
         Command command = close(number);
         isRefused = true;

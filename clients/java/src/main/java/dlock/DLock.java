@@ -182,8 +182,8 @@ public final class DLock implements Lock {
     }
 
     /**
-     * Runs the work between {@link #lock} and {@link #unlock}. The exception of the work wins: one of {@code unlock}, for
-     * example because the lock was lost, is attached to it ({@link Throwable#getSuppressed}).
+     * Runs the work between {@link #lock} and {@link #unlock}. The exception of the work wins: one of {@code unlock},
+     * for example because the lock was lost, is attached to it ({@link Throwable#getSuppressed}).
      *
      * @throws LockLostException the work has returned, but the lock was lost while it ran
      */

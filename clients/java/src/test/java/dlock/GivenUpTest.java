@@ -137,7 +137,7 @@ final class GivenUpTest {
                 CompletableFuture<Hold> waiting = way.getValue().apply(client);
                 server.untilWaiting("job", 1);
                 assertTrue(waiting.cancel(true));
-                // The client has stopped cleaning up. What is left is the release that it sent behind the request.
+                // The client has stopped cleaning up. Only the release is left that it sent behind the request.
                 Thread.sleep(3000);
                 server.run("DLOCK.RELEASE", "job", "other");
                 nextGetsIt(server, way.getKey());
