@@ -15,10 +15,10 @@ func TestALockWhoseLeaseHasEndedIsLostNotHandedOver(t *testing.T) {
 	lock := acquire(t, newClient(t, startServer(t).address(), dlock.WithoutSession()), "job")
 	lock.EndsUnnoticed()
 	if err := lock.HandOver(); !errors.Is(err, dlock.ErrLost) {
-		t.Errorf("handed over: %v", err)
+		t.Errorf("HandOver of a lock whose lease has ended returned %v", err)
 	}
 	if err := context.Cause(lock.Context()); !errors.Is(err, dlock.ErrLost) {
-		t.Errorf("not lost: %v", err)
+		t.Errorf("the cause of the lock's context is %v", err)
 	}
 }
 
@@ -38,10 +38,10 @@ func TestAnotherClientGoesOnWithALock(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := lock.Unlock(ctx); !errors.Is(err, dlock.ErrReleased) || lock.Remaining() != 0 {
-				t.Errorf("it is still held: %v", err)
+				t.Errorf("the first client still holds the lock: Unlock returned %v", err)
 			}
 			if err := lock.HandOver(); !errors.Is(err, dlock.ErrReleased) {
-				t.Errorf("handed over twice: %v", err)
+				t.Errorf("the second HandOver returned %v", err)
 			}
 			next, err := other.Resume(ctx, "job", lock.Owner(), lock.Token(), dlock.WithLease(lease))
 			if err != nil {
@@ -50,15 +50,15 @@ func TestAnotherClientGoesOnWithALock(t *testing.T) {
 			one.Close()
 			time.Sleep(2 * lease)
 			if next.Token() != lock.Token() || next.Remaining() <= 0 {
-				t.Fatalf("lost: %v", context.Cause(next.Context()))
+				t.Fatalf("the second client has lost the lock: %v", context.Cause(next.Context()))
 			}
 			if _, err := other.TryLock(ctx, "job"); !errors.Is(err, dlock.ErrNotGranted) {
-				t.Errorf("it is free: %v", err)
+				t.Errorf("TryLock of a lock that is held returned %v", err)
 			}
 			release(t, next)
 			s.isFree("job")
 			if _, err := other.Resume(ctx, "job", lock.Owner(), lock.Token()); !errors.Is(err, dlock.ErrLost) {
-				t.Errorf("a hold that is over: %v", err)
+				t.Errorf("Resume of a released hold returned %v", err)
 			}
 		})
 	}
@@ -90,14 +90,14 @@ func TestPermitsAndReadersAreResumed(t *testing.T) {
 			t.Fatal(err)
 		}
 		if next.Slot() != lock.Slot() || next.Remaining() <= 0 || next.Remaining() > time.Minute {
-			t.Errorf("%s: slot %d, for %v", lock.Name(), next.Slot(), next.Remaining())
+			t.Errorf("%s is resumed with slot %d, for %v", lock.Name(), next.Slot(), next.Remaining())
 		}
 		release(t, next)
 		s.isFree(lock.Name())
 	}
 }
 
-func TestWhatCannotBeResumedIsRefused(t *testing.T) {
+func TestResumeRefusesWhatItCannotKeep(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	client, without := newClient(t, s.address()), newClient(t, s.address(), dlock.WithoutSession())
@@ -107,6 +107,7 @@ func TestWhatCannotBeResumedIsRefused(t *testing.T) {
 		client *dlock.Client
 		owner  string
 		token  int64
+		// nil: an error, but not ErrLost.
 		wanted error
 	}{
 		"another token":               {client, lock.Owner(), lock.Token() + 1, dlock.ErrLost},
@@ -121,24 +122,24 @@ func TestWhatCannotBeResumedIsRefused(t *testing.T) {
 		}
 	}
 	if lock.Remaining() <= 0 {
-		t.Error("lost")
+		t.Error("a refused Resume has cost the first client its lock")
 	}
 	s.call("SET", "job", "text")
 	if _, err := client.Resume(ctx, "job", lock.Owner(), lock.Token()); !errors.Is(err, dlock.ErrLost) {
-		t.Errorf("overwritten: %v", err)
+		t.Errorf("Resume of an overwritten lock returned %v", err)
 	}
 	nowhere := newClient(t, "127.0.0.1:1")
 	if _, err := nowhere.Resume(ctx, "job", lock.Owner(), lock.Token()); !errors.Is(err, dlock.ErrUnreachable) {
-		t.Errorf("nowhere: %v", err)
+		t.Errorf("Resume without a server returned %v", err)
 	}
 	canceled, cancel := context.WithCancel(ctx)
 	cancel()
 	if _, err := nowhere.Resume(canceled, "job", lock.Owner(), lock.Token()); !errors.Is(err, context.Canceled) {
-		t.Errorf("canceled: %v", err)
+		t.Errorf("a canceled Resume returned %v", err)
 	}
 }
 
-// tardy is a connection whose replies to renewals come after the shortest lease.
+// tardy is a connection whose replies to renewals come after 400 ms, when the shortest lease of 300 ms is over.
 type tardy struct{ dlock.Conn }
 
 func (t tardy) Do(ctx context.Context, commands ...[]string) ([]any, error) {
@@ -169,7 +170,7 @@ func TestALeaseThatIsOverWhenItsAnswerComesIsNotResumed(t *testing.T) {
 	defer cancel()
 	_, err = client.Resume(ctx, "job", lock.Owner(), lock.Token(), dlock.WithLease(300*time.Millisecond))
 	if !errors.Is(err, dlock.ErrUnreachable) || !strings.Contains(err.Error(), "the time is over") {
-		t.Fatalf("the error is %v", err)
+		t.Fatalf("Resume returned %v", err)
 	}
 }
 
@@ -195,7 +196,7 @@ func TestAHoldStaysIfTheClientIsClosedBeforeItIsResumed(t *testing.T) {
 	}()
 	ctx := context.Background()
 	if _, err := client.Resume(ctx, "job", lock.Owner(), lock.Token()); !errors.Is(err, dlock.ErrClosed) {
-		t.Fatalf("the error is %v", err)
+		t.Fatalf("Resume of a closed client returned %v", err)
 	}
 	next, err := newClient(t, s.address(), dlock.WithoutSession()).Resume(ctx, "job", lock.Owner(), lock.Token())
 	if err != nil {

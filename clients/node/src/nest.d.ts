@@ -5,7 +5,7 @@ import type { AnyClient, Lock, LockOptions, OnceOptions } from './index.js';
 export interface DlockModuleOptions {
   /** A connected client. The application closes it. */
   client: AnyClient;
-  /** For every lock that is acquired through it. */
+  /** The default options of every lock that is acquired through the module. */
   defaults?: LockOptions;
 }
 
@@ -14,7 +14,7 @@ export interface DlockOptionsFactory {
 }
 
 export interface DlockModuleExtras {
-  /** Whether modules need no import of it. Default true. */
+  /** Whether other modules can inject the `DLock` without an import of this module. Default true. */
   isGlobal?: boolean;
 }
 
@@ -39,7 +39,8 @@ export type Decorator<A extends any[]> = (
 ) => void;
 
 /**
- * The method runs under a lock, as in `DLock.using`. It rejects with `NotGranted` if the lock is not granted in time.
+ * The method runs under a lock, as in `DLock.using`. The call rejects with `NotGranted` if the lock is not granted in
+ * time.
  *
  * @param key the name of the lock, or a function that returns it for the arguments of the call
  */
@@ -50,12 +51,12 @@ export declare function Locked<A extends any[] = any[]>(
 
 /**
  * The method runs at most once in each period, on all machines together, as in `DLock.once`. The call resolves with
- * whether it ran here.
+ * whether this call has run the method.
  *
  * @param period milliseconds, or a time such as `1d`, `12h` or `1h30m`
  * @param options `key` is the name of the lock, by default the class and the method
  */
 export declare function Once(period: string | number, options?: OnceOptions & { key?: string }): Decorator<any[]>;
 
-/** The lock under which the present method runs: its `token` and `signal`. undefined: under none of these decorators. */
+/** The lock of the decorated method that calls this: its `token` and `signal`. undefined outside of such a method. */
 export declare function currentLock(): Lock | undefined;

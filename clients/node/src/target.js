@@ -1,14 +1,15 @@
 'use strict';
-/** The target of a lock: the keys, and the commands for them. */
+/** The target of an acquisition: the keys of its lock or locks, and the commands for them. */
 
 const COMMANDS = { exclusive: 'DLOCK.ACQUIRE', read: 'DLOCK.RLOCK', write: 'DLOCK.WLOCK' };
 
+/** The keys that are acquired together, and how. */
 class Target {
   /**
-   * @param {string} resource for messages
+   * @param {string} resource the name of the lock in messages
    * @param {string[]} keys
-   * @param {(owner: string) => string[]} acquire the acquiring command up to its options
-   * @param {string[]} count how RELEASE names the entries of one acquisition
+   * @param {(owner: string) => string[]} acquire returns the acquiring command without its options
+   * @param {string[]} count the option by which RELEASE releases all entries of one acquisition; empty for one entry
    */
   constructor(resource, keys, acquire, count = []) {
     this.resource = resource;
@@ -18,6 +19,8 @@ class Target {
   }
 
   /**
+   * A lock with one key.
+   *
    * @param {string} key
    * @param {string} resource
    * @param {'exclusive' | 'read' | 'write'} mode
@@ -27,6 +30,8 @@ class Target {
   }
 
   /**
+   * Several locks, of which all are granted or none.
+   *
    * @param {string[]} keys
    * @param {string} resource
    */
@@ -35,6 +40,8 @@ class Target {
   }
 
   /**
+   * Permits of a semaphore.
+   *
    * @param {string} key
    * @param {string} resource
    * @param {number} limit
@@ -46,7 +53,7 @@ class Target {
   }
 
   /**
-   * A permit with a number.
+   * A permit of a semaphore, with a number.
    *
    * @param {string} key
    * @param {string} resource
@@ -57,7 +64,7 @@ class Target {
   }
 
   /**
-   * A command for each key.
+   * Returns the commands, one for each key, that release the hold with this token.
    *
    * @param {string} owner
    * @param {number} token
@@ -66,21 +73,29 @@ class Target {
     return this.keys.map((key) => ['DLOCK.RELEASE', key, owner, ...this.count, 'TOKEN', String(token)]);
   }
 
-  /** @param {string} owner of one acquisition, whose token is not known */
+  /**
+   * Returns the commands that release all that the owner holds, for an acquisition whose token is not known.
+   *
+   * @param {string} owner the owner of this acquisition only
+   */
   releaseAll(owner) {
     return this.keys.map((key) => ['DLOCK.RELEASE', key, owner, 'ALL']);
   }
 
   /**
+   * Returns the commands that renew the hold.
+   *
    * @param {string} owner
    * @param {number} token
-   * @param {number} lease
+   * @param {number} lease in ms
    */
   renew(owner, token, lease) {
     return this.keys.map((key) => ['DLOCK.RENEW', key, owner, 'PX', String(lease), 'TOKEN', String(token)]);
   }
 
   /**
+   * Returns the commands that renew the hold and bind it to a session.
+   *
    * @param {string} owner
    * @param {number} token
    * @param {string} session the id of a named session

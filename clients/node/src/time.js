@@ -1,23 +1,23 @@
 'use strict';
-/** Promises with an end. Times are those of performance.now(), which only goes forward. */
+/** Promises with time limits. Times are those of performance.now(), in ms, which only goes forward. */
 
 /** The longest time that setTimeout takes, in ms. */
 const LONGEST = 2 ** 31 - 1;
 
-/** @type {WeakMap<AbortSignal, Set<() => void>>} */
+/** The functions to call when a signal is aborted: see `follow`. @type {WeakMap<AbortSignal, Set<() => void>>} */
 const followers = new WeakMap();
 
-/** Does what this package needs of an AbortController, whose making takes long: each acquisition has several. */
+/** The part of an AbortController that this package needs: making one is slow, and each acquisition has several. */
 class Ending {
   aborted = false;
   /** @type {unknown} */
   reason = undefined;
-  /** Most have one follower. @type {(() => void) | undefined} */
+  /** The first follower; most endings have no other. @type {(() => void) | undefined} */
   #first;
-  /** @type {Set<() => void> | undefined} */
+  /** The later followers. @type {Set<() => void> | undefined} */
   #others;
 
-  /** The ending as a signal for the functions of this package: it has only what they use. */
+  /** This object as a signal for the functions of this package. It has only what they use of one. */
   get signal() {
     return /** @type {AbortSignal} */ (/** @type {unknown} */ (this));
   }
@@ -38,7 +38,7 @@ class Ending {
 
   /** @param {() => void} then */
   follow(then) {
-    // Followers are called in the order in which they came.
+    // `#first` stays empty while there are others: followers are called in the order in which they came.
     if (!this.#first && !this.#others?.size) {
       this.#first = then;
       return () => {
@@ -62,12 +62,12 @@ function timer(then, after) {
 }
 
 /**
- * Calls back when the signal is aborted. A signal has one listener of this package, however many follow it: Node.js
- * warns of a leak from the eleventh on.
+ * Calls back when the signal is aborted. All followers of a signal share one listener, because Node.js warns of a leak
+ * from the eleventh listener on.
  *
  * @param {AbortSignal} signal
  * @param {() => void} then
- * @returns {() => void} stops following
+ * @returns {() => void} a function that stops following
  */
 function follow(signal, then) {
   if (signal.aborted) {
@@ -86,7 +86,7 @@ function follow(signal, then) {
 }
 
 /**
- * The promise, or the signal's reason if that comes first.
+ * Settles as the promise does, or rejects with the signal's reason if the signal is aborted first.
  *
  * @template T
  * @param {Promise<T>} promise
@@ -111,8 +111,10 @@ function unlessAborted(promise, signal) {
 }
 
 /**
+ * Waits for some time.
+ *
  * @param {number} ms
- * @param {AbortSignal | undefined} signal ends it early, and makes it reject
+ * @param {AbortSignal | undefined} signal ends the pause early, with a rejection
  */
 async function pause(ms, signal) {
   /** @type {NodeJS.Timeout | undefined} */
@@ -125,14 +127,14 @@ async function pause(ms, signal) {
 }
 
 /**
- * @typedef {object} Heard how an answer of the server moved the end of a task
- * @property {number} before the answer
- * @property {number} after the answer
+ * @typedef {object} Heard how an answer of the server has moved the end of a task
+ * @property {number} before the end before the answer
+ * @property {number} after the end after the answer
  */
 
-/** The end of a task: its signal is aborted after some time, or with the signal of the caller. */
+/** The time limit of a task. `signal` is aborted when the time is over, or together with the signal of the caller. */
 class Bound {
-  /** The last failure, which says why there is no answer. */
+  /** The last failure of a command: the reason if no answer comes in time. */
   cause = /** @type {unknown} */ (undefined);
   #controller = new Ending();
   #error;
@@ -144,9 +146,9 @@ class Bound {
   #timeout;
 
   /**
-   * @param {{ ms?: number, silence?: number }} limits ms in all, or since the server's last answer
-   * @param {AbortSignal | undefined} signal of the caller
-   * @param {(cause: unknown) => Error} error the reason after that time
+   * @param {{ ms?: number, silence?: number }} limits in ms. `ms`: in all; `silence`: since the server's last answer
+   * @param {AbortSignal | undefined} signal the signal of the caller
+   * @param {(cause: unknown) => Error} error makes the reason with which `signal` is aborted when the time is over
    */
   constructor({ ms = Infinity, silence = Infinity }, signal, error) {
     this.#error = error;
@@ -160,7 +162,7 @@ class Bound {
     return this.#controller.signal;
   }
 
-  /** The ms until its end. `Infinity` if a silence of the server ends it. */
+  /** The ms until the end. `Infinity` if only a silence of the server ends the task. */
   get left() {
     return this.#silence === Infinity ? this.#end - performance.now() : Infinity;
   }
@@ -188,19 +190,22 @@ class Bound {
     this.#arm();
   }
 
+  /** Sets the timer for the end. */
   #arm() {
     const left = this.#end - performance.now();
-    // The timer keeps the program running: a caller waits for it.
+    // Unlike `timer`, this timer keeps the program running, because a caller waits for the task.
     if (left > 0) this.#timeout = setTimeout(() => this.#arm(), Math.min(Math.ceil(left), LONGEST));
-    else setImmediate(() => this.#expire()); // what has arrived while the program was busy has its turn before
+    else setImmediate(() => this.#expire()); // Replies that came while the program was busy are read first.
   }
 
+  /** Aborts the signal, unless an answer has moved the end. */
   #expire() {
     if (this.#isClosed) return;
     if (this.#end > performance.now()) this.#arm();
     else this.#controller.abort(this.#error(this.cause ?? new Error('the server is silent')));
   }
 
+  /** The task is done: nothing is aborted any more. */
   close() {
     this.#isClosed = true;
     clearTimeout(this.#timeout);
@@ -209,14 +214,14 @@ class Bound {
 }
 
 /**
- * Runs a task that ends with its bound.
+ * Runs a task with a time limit. Rejects when the time is over, even if the task goes on.
  *
  * @template T
  * @param {{ ms?: number, silence?: number }} limits
  * @param {AbortSignal | undefined} signal
  * @param {(cause: unknown) => Error} error
  * @param {(bound: Bound) => Promise<T>} task
- * @param {(result: T) => void} [late] for a result that nobody waits for any more
+ * @param {(result: T) => void} [late] gets the result if the task succeeds after that
  * @returns {Promise<T>}
  */
 async function within(limits, signal, error, task, late) {

@@ -7,28 +7,28 @@ import { DLock, NoAnswer } from 'redis-dlock';
 import { lookAt, settles, test, until, untilWaiting, wire, withEachClient } from './fixture.js';
 import { primaryAndReplica, start } from './servers.js';
 
-/** The tolerance of measuring, in ms. */
+/** How much later than allowed a promise may settle, in ms: measuring is not exact. */
 const LATE = 50;
-/** Limits for a busy machine. */
+/** Long limits, in ms, for a busy machine. */
 const PATIENT = { answer: 20_000, replicasTimeout: 20_000 };
-/** The words of a replica. */
+/** The errors that a server answers once it is a replica. */
 const NO_PRIMARY = /READONLY|WAIT cannot be used|UNBLOCKED/;
 
-/** Whether an error says that nobody answered, and why. */
+/** Asserts that an error is a NoAnswer whose cause is an error of a replica. */
 const isNoAnswer = (error) => {
   assert(error instanceof NoAnswer, String(error));
   assert.match(String(error.cause), NO_PRIMARY);
   return true;
 };
 
-/** Makes the replica the primary. */
+/** Makes the replica the primary, and the primary its replica. */
 async function swap({ primary, replica }) {
   await replica.run('REPLICAOF', 'NO', 'ONE');
   await primary.run('REPLICAOF', '127.0.0.1', String(replica.port));
 }
 
 withEachClient(({ open }) => {
-  /** Two servers whose roles are changed while a command with the word is on its way. */
+  /** Starts a primary and a replica, whose roles `demote` swaps while a command with the word is on its way. */
   async function serversToSwap(word, options) {
     const servers = await primaryAndReplica();
     const line = await wire(servers.primary.port);
@@ -37,7 +37,7 @@ withEachClient(({ open }) => {
       ...servers,
       line,
       dlock,
-      /** `leads`: the address is that of the new primary. */
+      /** Swaps the roles. `leads`: new connections lead to the new primary. */
       async demote(leads) {
         await until(`${word} is on its way`, () => line.kept() > 0);
         await until('the replica has the grant', async () => (await lookAt(servers.replica.run, 'job')) !== null);
@@ -52,7 +52,7 @@ withEachClient(({ open }) => {
   for (const [word, waits] of [['WAIT', false], ['WAIT', true], ['DLOCK.RENEW', true]]) {
     const what = `${word} after a grant ${waits ? 'to a wait' : 'at once'}`;
 
-    /** Asks for the lock, and keeps the command with the word back. */
+    /** Asks for the lock. `line` keeps the first command with the word after the grant back. */
     async function asking({ line, dlock, primary }, options) {
       const holder = waits && (await dlock.acquire('job', { replicas: 0 }));
       if (!waits) line.keep(word);
@@ -84,6 +84,7 @@ withEachClient(({ open }) => {
       const at = await serversToSwap(word);
       const acquiring = asking(at, options);
       await at.demote(false);
+      // 250: what docs/time-limits.md allows beyond a limit.
       await settles(acquiring, limit + 250 + LATE, JSON.stringify(options));
       await assert.rejects(acquiring, isNoAnswer);
       await at.stop();
@@ -91,10 +92,11 @@ withEachClient(({ open }) => {
   }
 
   test('a wait for replicas that a demotion ends is no answer', async () => {
+    // No command is kept back in this test, so the word does not matter.
     const at = await serversToSwap('nothing');
     at.replica.freeze();
     const acquiring = at.dlock.acquire('job');
-    await until('it waits for them', async () => (await at.primary.run('CLIENT', 'LIST')).includes('cmd=wait'));
+    await until('the primary executes WAIT', async () => (await at.primary.run('CLIENT', 'LIST')).includes('cmd=wait'));
     await at.primary.run('REPLICAOF', '127.0.0.1', String(at.replica.port));
     at.replica.thaw();
     await at.replica.run('REPLICAOF', 'NO', 'ONE');

@@ -1,4 +1,4 @@
-/** Programs written for redlock 5, with `redis-dlock/redlock` in its place. */
+/** Tests of `redis-dlock/redlock`, which takes the place of redlock 5 in a program. */
 
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
@@ -17,6 +17,7 @@ withEachClient(({ key, run, open, kind }) => {
     const [before, { value, token }] = [lock, lock];
     try {
       assert(lock instanceof Lock);
+      // driftFactor takes 1 % of the lease off, which is 50 ms.
       assert(lock.expiration > Date.now() + 4000 && lock.expiration <= Date.now() + 5000 - 50);
       assert.equal((await lookAt(run, key('a'))).token, token);
       lock = await lock.extend(20_000);
@@ -43,7 +44,7 @@ withEachClient(({ key, run, open, kind }) => {
     await (await redlock.acquire([recipient, third], 5000)).release();
   });
 
-  test('what another one has locked ends in an ExecutionError, and an event', async () => {
+  test('a lock that somebody else holds leads to an ExecutionError and an event', async () => {
     const client = await open();
     const redlock = new Redlock([client], SETTINGS);
     const errors = [];
@@ -62,7 +63,7 @@ withEachClient(({ key, run, open, kind }) => {
     await lock.release();
   });
 
-  test('it waits in the queue for as long as redlock tries', async () => {
+  test('with retryCount -1, acquire waits in the queue until the lock is free', async () => {
     const redlock = new Redlock([await open()], { retryCount: -1 });
     const [first, waiting] = [await redlock.acquire([key('wait')], 30_000), redlock.acquire([key('wait')], 30_000)];
     await untilWaiting(run, key('wait'), 1);
@@ -72,7 +73,7 @@ withEachClient(({ key, run, open, kind }) => {
     await next.release();
   });
 
-  test('an old program keeps the lock that it has', async () => {
+  test('a lock that a program with redlock itself holds is respected', async () => {
     const redlock = new Redlock([await open()], SETTINGS);
     await run('SET', key('old'), 'a random value', 'PX', '60000');
     await assert.rejects(redlock.acquire([key('old')], 5000, { retryCount: 0 }), ExecutionError);
@@ -81,7 +82,7 @@ withEachClient(({ key, run, open, kind }) => {
     await (await waiting).release();
   });
 
-  test('using extends the lock, and releases it however the routine ends', async () => {
+  test('using extends the lock, and releases it when the routine succeeds or fails', async () => {
     const redlock = new Redlock([await open()], { ...SETTINGS, automaticExtensionThreshold: 2000 });
     const result = await redlock.using([key('using')], 3000, async (signal) => {
       await sleep(3500);
@@ -97,11 +98,11 @@ withEachClient(({ key, run, open, kind }) => {
     await assert.rejects(redlock.using([key('using')], 2050, async () => {}), /at least 100ms greater/);
   });
 
-  test('the signal of using has the error when the lock is lost', async () => {
+  test('the signal of using is aborted with an error when the lock is lost', async () => {
     const redlock = new Redlock([await open()], { ...SETTINGS, automaticExtensionThreshold: 200 });
     const using = redlock.using([key('lost')], 1000, async (signal) => {
       await run('DEL', key('lost'));
-      await until('it is told', async () => signal.aborted);
+      await until('the signal is aborted', async () => signal.aborted);
       assert(signal.error instanceof ExecutionError);
       throw signal.error;
     });
@@ -110,7 +111,7 @@ withEachClient(({ key, run, open, kind }) => {
     await assert.rejects(unheeded, ExecutionError);
   });
 
-  test('without the module, the error says so, and is not that of a lock that is held', async () => {
+  test('without the module, the error says so, and is no ExecutionError', async () => {
     const server = await start({ withModule: false });
     const redlock = new Redlock([await open({ at: server.port })], SETTINGS);
     const failure = await redlock.acquire(['job'], 5000).catch((error) => error);
@@ -121,7 +122,7 @@ withEachClient(({ key, run, open, kind }) => {
 
   if (kind !== 'ioredis') return;
 
-  test('what it cannot do is refused', async () => {
+  test('unsupported arguments are refused, and quit closes the client', async () => {
     const [one, two] = [await open(), await open()];
     assert.throws(() => new Redlock([]), /at least one/);
     assert.throws(() => new Redlock([one, two]), /one client, not several/);
@@ -131,7 +132,7 @@ withEachClient(({ key, run, open, kind }) => {
     await assert.rejects(redlock.acquire('name', 1000), TypeError);
     await assert.rejects(redlock.release(new Lock(redlock, ['a'], [])), TypeError);
     await redlock.quit();
-    await until('its client has ended', async () => one.status === 'end');
+    await until('quit has closed the client', async () => one.status === 'end');
   });
 
   test('import and require give the same classes', () => {

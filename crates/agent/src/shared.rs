@@ -8,7 +8,7 @@ use crate::pass::Pass;
 use crate::quorum::Quorum;
 use crate::stats::Stats;
 
-/// The state that all connections share.
+/// The state that all connections of the agent share.
 pub(crate) struct Shared {
     pub options: Options,
     pub locks: Locks,
@@ -17,15 +17,17 @@ pub(crate) struct Shared {
     pub numbers: AtomicU64,
 }
 
-/// Where locks are kept.
+/// The servers that keep the locks.
 #[derive(Clone)]
 pub(crate) enum Locks {
+    /// A quorum of servers.
     Quorum(Arc<Quorum>),
+    /// One server, or a primary that Sentinels know, to which commands are passed on.
     Passed(Arc<Pass>),
 }
 
 impl Shared {
-    /// Returns the section of `INFO`.
+    /// Returns the agent's section of `INFO`.
     pub fn info(&self) -> String {
         let (mode, (holds, sessions)) = match &self.locks {
             Locks::Quorum(quorum) => ("quorum", quorum.sizes()),

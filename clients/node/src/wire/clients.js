@@ -1,5 +1,5 @@
 'use strict';
-/** The clients as this package needs them: to send a command, and to have a connection of one's own. */
+/** The program's client as this package uses it: to send commands, and to make connections like its own. */
 
 const { ofGlide } = require('./glide.js');
 const { ofIoredis, ofIoredisCluster } = require('./ioredis.js');
@@ -11,26 +11,29 @@ const { ofNodeRedis, ofNodeRedisCluster, ofNodeRedisSentinel } = require('./node
  * @typedef {object} Wanted what a connection is for
  * @property {AbortSignal | undefined} signal ends the attempt
  * @property {boolean} [again] the last attempt failed: a cluster's nodes are asked which of them has the key now
- * @property {number | undefined} [database] other than the one that the client has selected
- * @property {(() => void) | undefined} [onMessage] called at each message. The connection is one for version 2 of the
- *   protocol, in which the server publishes the changes of keys like other messages
+ * @property {number | undefined} [database] the database, if it is not the one that the client has selected
+ * @property {(() => void) | undefined} [onMessage] called for each message. The connection then speaks version 2 of the
+ *   protocol, in which the server sends changes of keys as ordinary messages
  *
- * @typedef {object} Client the client of the program, shared with whatever else it does
- * @property {string} prefix what the client is set to put before every key
- * @property {() => boolean} isClosed the program has closed it, or has not connected it
- * @property {boolean} [hidesReconnects] a connection from `connect` may reconnect without telling
+ * @typedef {object} Client the client of the program, which the program uses for other things, too
+ * @property {string} prefix the prefix that the client puts before every key
+ * @property {() => boolean} isClosed whether the program has closed the client, or has not connected it
+ * @property {boolean} [hidesReconnects] whether a connection from `connect` may reconnect unnoticed
  * @property {(args: string[], key: string) => Promise<unknown>} send
- * @property {(key: string, wanted: Wanted) => Promise<Connection>} connect to the server that has the key
- * @property {() => Promise<unknown>} learn asks once, soon, for the database that the client has selected
- * @property {() => number | undefined} database the one that it has selected, as far as is known
- * @property {number} [home] the database that it sends to, whatever is selected
- * @property {(key: string) => unknown} socket the socket that it sends on now, if it repeats unanswered commands by
- *   itself when it has a new one; otherwise undefined
- * @property {(key: string) => string | undefined} at where it would send a command now, for a comparison
- * @property {(key: string) => string} node which node of a cluster has the key, as far as it knows
+ * @property {(key: string, wanted: Wanted) => Promise<Connection>} connect makes a connection to the server that has
+ *   the key
+ * @property {() => Promise<unknown>} learn asks the server once which database the client has selected
+ * @property {() => number | undefined} database the database that the client has selected, as far as is known
+ * @property {number} [home] the only database to which this client sends: see `inDatabase`
+ * @property {(key: string) => unknown} socket the socket on which the client sends now, if the client itself repeats
+ *   unanswered commands on a new socket; otherwise undefined
+ * @property {(key: string) => string | undefined} at the address to which a command would go now, to be compared
+ * @property {(key: string) => string} node the node of a cluster that has the key, as far as the client knows
  */
 
 /**
+ * Recognizes a client by its methods, and returns it as this package uses it.
+ *
  * @param {any} client
  * @returns {Client}
  */
@@ -52,7 +55,8 @@ function isCluster(client) {
 }
 
 /**
- * The same client for a hold in a database, whatever the program selects later.
+ * Returns the client for a hold in this database. While the program has selected another database, `send` of the result
+ * rejects, and `connect` still leads to this one.
  *
  * @param {Client} client
  * @param {number | undefined} database
@@ -67,7 +71,7 @@ function inDatabase(client, database) {
   return made;
 }
 
-/** @type {WeakMap<Client, Map<number, Client>>} */
+/** What `inDatabase` has made, by client and database. @type {WeakMap<Client, Map<number, Client>>} */
 const inDatabases = new WeakMap();
 
 /**

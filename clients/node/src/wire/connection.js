@@ -1,24 +1,24 @@
 'use strict';
-/** A connection that nobody else uses, and the one place that reads replies on it. */
+/** A connection of this package's own. Only this file reads replies on it. */
 
 const { timer, unlessAborted } = require('../time.js');
 
 /**
- * @typedef {object} Raw a client with one connection, which it does not make again
+ * @typedef {object} Raw a client with one connection, which does not connect again
  * @property {(args: string[]) => Promise<unknown>} send
- * @property {(channel: string) => Promise<unknown>} subscribe if it was made with a listener
- * @property {Promise<void>} closed fulfilled when it has ended, from whichever side
- * @property {() => void} close at once
- * @property {string | undefined} at where it leads
- * @property {number | undefined} database that it has selected, as far as is known
+ * @property {(channel: string) => Promise<unknown>} subscribe only for a client that was made with a listener
+ * @property {Promise<void>} closed fulfilled when the connection has ended, from either side
+ * @property {() => void} close ends the connection at once
+ * @property {string | undefined} at the address of the server
+ * @property {number | undefined} database the selected database, as far as is known
  */
 
-/** Closed whenever its user stops listening to a reply: the next reply on it would not be the answer. */
+/** Closes itself when its user stops waiting for a reply: the next command would get that reply as its answer. */
 class Connection {
   #raw;
   #unread = 0;
   #isClosed = false;
-  /** Whether WAIT is unread, which ends by itself. A wait in the queue does not. */
+  /** Whether the reply to a WAIT is unread. A WAIT ends by itself; a wait in the queue may not. */
   #isForReplicas = false;
 
   /** @param {Raw} raw */
@@ -26,12 +26,12 @@ class Connection {
     this.#raw = raw;
   }
 
-  /** Fulfilled when it has ended, from whichever side. */
+  /** Fulfilled when the connection has ended, from either side. */
   get closed() {
     return this.#raw.closed;
   }
 
-  /** The address of the server, for a comparison. */
+  /** The address of the server, to be compared with others. */
   get at() {
     return this.#raw.at;
   }
@@ -45,7 +45,7 @@ class Connection {
     return this.#unread > 0;
   }
 
-  /** Whether the next command would have no answer, or not at once. */
+  /** Whether a command sent now would get no answer, or would have to wait behind another one. */
   get isSpent() {
     return this.#isClosed || this.isUnread;
   }
@@ -54,7 +54,7 @@ class Connection {
    * Sends commands in one go, and reads all replies even if one of them is an error.
    *
    * @param {string[][]} commands
-   * @param {AbortSignal} [signal] ends the reading
+   * @param {AbortSignal} [signal] ends the wait for the replies, and closes the connection
    * @returns {Promise<unknown[]>}
    */
   async exchange(commands, signal) {
@@ -66,7 +66,7 @@ class Connection {
   }
 
   /**
-   * As `exchange`, with a WAIT at the end, but does not wait for the other replies if one of them is an error.
+   * Does the same as `exchange` for commands that end with a WAIT, but rejects at once if one reply is an error.
    *
    * @param {string[][]} commands
    * @returns {Promise<unknown[]>}
@@ -81,6 +81,8 @@ class Connection {
   }
 
   /**
+   * Subscribes to a channel.
+   *
    * @param {string} channel
    * @param {AbortSignal} [signal]
    */
@@ -89,12 +91,12 @@ class Connection {
   }
 
   /**
-   * Sends commands behind those that are unanswered, and closes the connection. A wait in the queue may end with the
-   * connection: if it was granted before, the server executes these commands, too. A WAIT for replicas must end before
-   * the connection, or the commands behind it are lost.
+   * Sends commands behind the unanswered ones, and closes the connection. A wait in the queue may end with the
+   * connection: if it is granted before that, the server executes these commands, too. A WAIT for replicas must end
+   * first, because the server drops the commands behind it if the connection ends during the WAIT.
    *
    * @param {string[][]} commands
-   * @param {number} most how long the replies may take
+   * @param {number} most how long the replies may take, in ms, before the connection is closed
    */
   leave(commands, most) {
     const isAnswered = !this.isUnread || this.#isForReplicas;
@@ -105,7 +107,7 @@ class Connection {
       timer(close, most);
       return;
     }
-    // node-redis writes in the next turn.
+    // node-redis writes commands in the next turn of the event loop: the connection is closed after that.
     setImmediate(() => setImmediate(close));
   }
 
@@ -120,6 +122,8 @@ class Connection {
   }
 
   /**
+   * Counts a reply as unread until it comes.
+   *
    * @template T
    * @param {Promise<T>} reply
    */
@@ -131,6 +135,8 @@ class Connection {
   }
 
   /**
+   * Waits for replies. If one is still unread when the wait fails or is aborted, the connection is closed.
+   *
    * @template T
    * @param {Promise<T>} replies
    * @param {AbortSignal | undefined} signal
@@ -146,6 +152,8 @@ class Connection {
 }
 
 /**
+ * Waits for a promise, and passes on its error.
+ *
  * @param {Promise<unknown>} promise
  * @param {() => void} otherwise what to do if it rejects
  */

@@ -51,13 +51,13 @@ function ofIoredisCluster(cluster) {
     const address = cluster.slots[slotOf(key)]?.[0];
     return cluster.nodes('master').find(({ options }) => address === addressOf(options));
   };
-  // The client of each node may log in again, which its state hears.
+  // The program may log in again on the client of a node. The state of that client notices the new login.
   for (const node of cluster.nodes('master')) stateOfIoredis(node);
   if (!cluster.listeners?.('+node').includes(stateOfIoredis)) cluster.on?.('+node', stateOfIoredis);
   return {
     prefix: String(options.keyPrefix ?? options.redisOptions?.keyPrefix ?? ''),
     isClosed: () => cluster.status === 'end',
-    // ioredis does not know where the key of these commands is, so it would ask any node first.
+    // ioredis does not know which word of these commands is the key, and would send them to any node first.
     async send([command = '', ...args], key) {
       try {
         const node = nodeOf(key);
@@ -70,7 +70,7 @@ function ofIoredisCluster(cluster) {
     },
     async connect(key, wanted) {
       const nodes = cluster.nodes('master');
-      // The client connects to a node when the node is used first.
+      // 'wait': ioredis connects to a node only when the node is used for the first time.
       const able = nodes.filter(({ status }) => status === 'ready' || status === 'wait');
       const home = wanted.again && (await homeOf(able.map(asked), slotOf(key), wanted.signal));
       const node = nodeOf(key) ?? nodes[0];
@@ -88,7 +88,7 @@ function ofIoredisCluster(cluster) {
 }
 
 /**
- * The login of a cluster's next connections.
+ * Returns the login for new connections to a cluster.
  *
  * @param {{ username?: string, password?: string }} options
  */
@@ -96,12 +96,16 @@ function loginOf({ username, password }) {
   return { ...(username !== undefined && { username }), ...(password !== undefined && { password }) };
 }
 
-/** @param {any} client */
+/**
+ * Returns the state of a client's connection. It notices the commands that change the state.
+ *
+ * @param {any} client
+ */
 function stateOfIoredis(client) {
   const ask = () => client.call('CLIENT', 'INFO');
   const database = () => (client.prevCondition ?? client.condition)?.select ?? client.options.db ?? 0;
   const make = () => new State(ask, () => client.status === 'ready', database);
-  // While it connects, it logs in with its options.
+  // Until the client is ready, its own commands log in and select with its options: they are no change.
   const read = (/** @type {any[]} */ [command]) =>
     client.status === 'ready' && isChange(command.name)
       ? { command: [command.name, ...command.args.map(String)], reply: command.promise }
@@ -114,15 +118,20 @@ function isOfSentinels(client) {
   return Boolean(/** @type {{ sentinels?: unknown }} */ (client.options).sentinels);
 }
 
-/** @param {IoredisClient} node */
+/**
+ * Returns a node in the form that `homeOf` asks.
+ *
+ * @param {IoredisClient} node
+ */
 function asked(node) {
   const { host } = /** @type {{ host?: string }} */ (node.options);
   return { host: host ?? '', slots: () => node.call('CLUSTER', 'SLOTS') };
 }
 
 /**
- * The address of the primary that the client of Sentinels is connected to. If that server is no primary any more, the
- * next connection asks the Sentinels. With TLS, each connection asks them: a certificate is for a name, not an address.
+ * Returns the options for a connection to the primary to which a client of Sentinels is connected now. If that server
+ * is no primary any more, the next attempt (`again`) asks the Sentinels. With TLS, each connection asks the Sentinels,
+ * because a certificate is for a name and not for an address.
  *
  * @param {any} client
  */
@@ -131,16 +140,23 @@ function whereIs({ status, stream, options }) {
   return { sentinels: undefined, host: stream.remoteAddress, port: stream.remotePort };
 }
 
-/** @param {any} stream */
+/**
+ * Returns the address of the server at the other end of a socket.
+ *
+ * @param {any} stream
+ */
 function peerOf(stream) {
   return stream?.remotePort && `${stream.remoteAddress}:${stream.remotePort}`;
 }
 
 /**
+ * Makes a connection like the client's: the same login, name and database, unless `where` or `wanted` say otherwise.
+ * The connection does not reconnect, and ioredis sets no time limits for its commands: this package does.
+ *
  * @param {IoredisClient} client
  * @param {object} where the options that differ from those of the client
  * @param {Wanted} wanted
- * @param {(stream: unknown) => string | undefined} atOf
+ * @param {(stream: unknown) => string | undefined} atOf returns the address of the server for `Connection.at`
  */
 async function duplicateOfIoredis(client, where, { signal, again, database, onMessage }, atOf) {
   const state = stateOfIoredis(client);
@@ -168,7 +184,7 @@ async function duplicateOfIoredis(client, where, { signal, again, database, onMe
   own.on('error', (/** @type {unknown} */ error) => (why = error));
   const close = () => {
     own.disconnect();
-    own.stream?.destroy(); // it would wait for the other side
+    own.stream?.destroy(); // `disconnect` alone waits until the server closes its side.
   };
   /** @type {Promise<void>} */
   const closed = new Promise((resolve) => own.once('end', () => resolve()));

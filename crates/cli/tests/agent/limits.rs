@@ -1,4 +1,5 @@
-//! Many clients, large requests, silence: memory is bounded, and others are served.
+//! The limits of `dlock agent`: many clients, large requests and silent clients neither fill its memory nor hold up
+//! others.
 
 use std::time::Duration;
 
@@ -7,16 +8,16 @@ use dlock_testkit::{Client, Server, Stopwatch, bytes_of, soon, text_of};
 
 use crate::process::{Agent, MOMENT, queued, servers, trio, waiting};
 
-/// An agent without a server, for tests that need none.
+/// Starts an agent whose server does not exist, for tests that need none.
 fn alone(options: &[&str]) -> Agent {
     Agent::start(&[&["-s", "redis://127.0.0.1:1"], options].concat())
 }
 
-/// Returns how many commands the agent has got from its clients, with the one that asks.
+/// Returns how many commands the agent has got from its clients. The command that asks counts, too.
 fn commands(client: &mut Client) -> u64 {
     let info = client.text("INFO agent");
-    let line = info.lines().find_map(|line| line.strip_prefix("agent_commands:")).expect("how many");
-    line.parse().expect("a number")
+    let line = info.lines().find_map(|line| line.strip_prefix("agent_commands:")).expect("agent_commands is shown");
+    line.parse().expect("agent_commands is a number")
 }
 
 #[test]
@@ -56,7 +57,8 @@ fn clients_that_send_without_a_pause_take_turns_with_others() {
         })
         .collect();
     between.sort_unstable();
-    // In a turn the agent serves each of the 20 clients that flood it once. A request of `other` takes a few turns.
+    // In a turn the agent serves each of the 20 clients that flood it once. A request of `other` takes a few turns: the
+    // median is below 20 turns.
     assert!((2..400).contains(&between[10]), "{between:?}");
 }
 
@@ -64,6 +66,7 @@ fn clients_that_send_without_a_pause_take_turns_with_others() {
 fn a_request_that_never_ends_takes_bounded_memory() {
     let agent = alone(&[]);
     let before = agent.memory();
+    // Each of the 50 clients sends up to 100 MB, and the agent may grow by 32 MiB.
     let endless: Vec<_> = (0..50)
         .map(|_| {
             let mut client = agent.client();
@@ -80,7 +83,7 @@ fn a_request_that_never_ends_takes_bounded_memory() {
         })
         .collect();
     let cut = endless.into_iter().map(|client| client.join().unwrap()).filter(|cut| *cut).count();
-    assert_eq!(cut, 50);
+    assert_eq!(cut, 50, "clients whose connection was closed");
     let grown = agent.memory().saturating_sub(before);
     assert!(grown < 32 << 20, "{grown}");
     assert_eq!(agent.client().text("ECHO a"), "a");
@@ -132,7 +135,7 @@ fn a_stranger_has_to_log_in_and_may_send_little_before() {
     assert!(stranger.read().unwrap_err().contains("too long"));
     assert!(!agent.log().contains("s3cret"));
     assert!(client.text("INFO agent").contains("agent_wrong_passwords:4\r\n"));
-    // Each guess takes a while.
+    // The answer to a wrong password is delayed by 200 ms: five guesses take a second.
     let watch = Stopwatch::start();
     let mut guesser = agent.client();
     (0..5).for_each(|_| assert!(guesser.error("AUTH app wrong").starts_with("WRONGPASS")));
@@ -162,7 +165,8 @@ fn a_thousand_waiting_clients_take_less_than_128_kib_each() {
     let mut waiters: Vec<Client> = (0..1000).map(|_| agent.client()).collect();
     for (at, waiter) in waiters.iter_mut().enumerate() {
         waiter.send(format!("DLOCK.ACQUIRE k w{at} BLOCK 0"));
-        // Servers that get a thousand connections at once may be so late that the agent counts them as down.
+        // The waiters come in groups of 50: servers that get a thousand connections at once may answer so late that the
+        // agent counts them as down.
         if at % 50 == 49 {
             queued(&servers, at + 1, "k");
         }
@@ -171,7 +175,7 @@ fn a_thousand_waiting_clients_take_less_than_128_kib_each() {
     let each = agent.memory().saturating_sub(before) / 1000;
     eprintln!("{each} bytes for a client that waits");
     assert!(each < 128 << 10, "{each}");
-    // The others are served meanwhile.
+    // A client that does not wait is served all the same.
     assert_eq!(holder.int("DLOCK.RENEW k a"), 1);
     drop(waiters);
     queued(&servers, 0, "k");
@@ -189,6 +193,7 @@ fn requests_behind_one_that_waits_stay_in_the_socket() {
     }
     queued([&server], 200, "k");
     let before = agent.memory();
+    // `behind` has 120 kB for each client. The agent may take 40 KiB for a client, so the rest is in the sockets.
     let behind = b"ECHO 0123456789012345678901234567890123456789012345678901234567890123456789012\r\n".repeat(1500);
     waiters.iter_mut().for_each(|waiter| waiter.send_raw(&behind));
     assert_eq!(holder.int("DLOCK.RENEW k a"), 1);
@@ -200,7 +205,7 @@ fn requests_behind_one_that_waits_stay_in_the_socket() {
     let mut last = waiters.pop().expect("a client");
     drop(waiters);
     queued([&server], 1, "k");
-    // All requests are answered afterwards.
+    // The requests behind the wait are answered after it.
     assert_eq!(holder.int("DLOCK.RELEASE k a"), 1);
     assert!(last.granted() > 0);
     for _ in 0..1500 {
@@ -221,13 +226,14 @@ fn a_stranger_has_ten_seconds_to_log_in_however_often_it_tries() {
             Ok(outcome) => assert!(outcome.unwrap_err().starts_with("WRONGPASS")),
             Err(_) => break,
         }
-        // No command restarts the ten seconds.
+        // Neither a failed login nor RESET restarts the ten seconds.
         if let Ok(reply) = stranger.outcome("RESET") {
             assert_eq!(text_of(&reply.unwrap()), "RESET");
         }
         assert!(watch.elapsed() < Duration::from_secs(30), "the client is still connected");
         std::thread::sleep(Duration::from_millis(200));
     }
+    // The limits of 5 and 30 s leave room around the ten seconds for a busy machine.
     assert!(watch.elapsed() > Duration::from_secs(5), "{:?}", watch.elapsed());
     assert_eq!(known.text("ECHO a"), "a");
 }
@@ -237,6 +243,7 @@ fn a_client_that_does_not_read_takes_bounded_memory_and_holds_up_nobody() {
     let (_servers, agent, mut other) = trio();
     let mut client = agent.client();
     let request = ["COMMAND"];
+    // The replies to 20,000 COMMANDs would take far more than 32 MiB.
     let flood: Vec<_> = (0..20_000).map(|_| request).collect();
     let before = agent.memory();
     let mut expected = commands(&mut other);
@@ -245,7 +252,7 @@ fn a_client_that_does_not_read_takes_bounded_memory_and_holds_up_nobody() {
         std::thread::sleep(Duration::from_secs(30));
     });
     soon("the agent gets its commands", || {
-        // The question itself is a command, too.
+        // The INFO of `commands` is a command, too.
         expected += 1;
         commands(&mut other) > expected
     });
@@ -256,7 +263,8 @@ fn a_client_that_does_not_read_takes_bounded_memory_and_holds_up_nobody() {
     assert!(grown < 32 << 20, "{grown}");
 }
 
-/// For each `DLOCK.INFO FULL`, the agent asks every server for its whole queue.
+/// For each `DLOCK.INFO FULL`, the agent asks every server for its whole queue. So 400 clients together could need much
+/// memory.
 #[test]
 fn clients_that_read_a_lock_with_many_waiters_take_bounded_memory() {
     let (servers, agent, mut holder) = trio();
@@ -291,7 +299,7 @@ fn locks_over_the_limit_are_refused_until_there_is_room() {
         client.int(format!("DLOCK.ACQUIRE k{at} a PX 20000 REQUEST 1"));
     }
     assert!(client.error("DLOCK.ACQUIRE more a BLOCK 0").contains("--max-holds"));
-    // A repeated request does not count as another lock.
+    // A request with the same REQUEST repeats the first one, and needs no room of its own.
     client.int("DLOCK.ACQUIRE k3 a PX 20000 REQUEST 1");
     client.nil("DLOCK.RELEASE k3 b");
     assert_eq!(client.int("DLOCK.RELEASE k3 a"), 1);
@@ -311,9 +319,10 @@ fn a_lapsed_lock_takes_no_room_even_if_the_servers_refuse_its_release() {
         assert_eq!(client.int(format!("DLOCK.RENEW {key} a PX 300")), 1);
     }
     let watch = Stopwatch::start();
+    // The leases end 300 ms after the renewals. The first leases would have ended only after 29 s.
     soon("there is room", || matches!(client.outcome("DLOCK.ACQUIRE more a"), Ok(Ok(_))));
     assert!(watch.elapsed() < Duration::from_secs(10), "{:?}", watch.elapsed());
-    // The servers still have the locks.
+    // The servers have refused the releases, and keep the locks. Over the quorum, the holds have lapsed.
     assert!(servers.iter().all(|server| !server.holders("k").is_empty()));
     for (key, token) in ["k", "l"].iter().zip(tokens) {
         client.nil(format!("DLOCK.CHECK {key} {token}"));

@@ -1,4 +1,4 @@
-//! Servers that are reached over TLS.
+//! `dlock run` and `dlock info` over TLS. Exit codes: 69 if the server is unavailable, 64 for a wrong command line.
 
 use std::process::Command;
 
@@ -9,6 +9,7 @@ use dlock_testkit::{Client, soon};
 
 const HOST: &str = "127.0.0.1";
 
+/// Returns a command for the server at this port, over TLS.
 fn dlock(port: u16) -> Command {
     let mut command = bare();
     command.env("DLOCK_URL", format!("rediss://{HOST}:{port}"));
@@ -32,12 +33,12 @@ fn a_command_waits_and_runs_under_a_lock_over_tls() {
     let owner = notes.line("owner");
     assert_eq!(server.holders("job"), [owner]);
     drop(running.child().stdin.take());
-    assert_eq!(running.outcome().code, Some(1), "the exit code of `read` at the end of its input");
-    soon("it is free", || server.holders("job").is_empty());
+    assert_eq!(running.outcome().code, Some(1), "the exit code of `read`, which ends with its input");
+    soon("the lock is free", || server.holders("job").is_empty());
 }
 
 #[test]
-fn certificates_are_named_by_the_environment_too() {
+fn the_environment_names_certificates_too() {
     let authority = Authority::new();
     let Some((_server, port)) = authority.server(HOST, "tls-auth-clients yes") else { return };
     authority.sign("worker");
@@ -67,7 +68,7 @@ fn a_server_that_is_not_trusted_is_unavailable() {
 }
 
 #[test]
-fn certificates_that_make_no_sense_are_an_error_of_the_command_line() {
+fn unusable_certificates_are_an_error_of_the_command_line() {
     let (authority, notes) = (Authority::new(), Notes::new());
     let [missing, empty] = ["missing", "empty"].map(|name| notes.path(name));
     std::fs::write(&empty, "").expect("a writable directory");
@@ -76,7 +77,7 @@ fn certificates_that_make_no_sense_are_an_error_of_the_command_line() {
         ("rediss://localhost", "--cacert", &missing, "missing: No such file"),
         ("rediss://localhost", "--cacert", &empty, "no certificate"),
         ("rediss://localhost", "--cert", &ca, "--key"),
-        // The URL has no TLS, although the option asks for it.
+        // The option needs TLS, but the URL does not ask for it.
         ("redis://localhost", "--cacert", &ca, "rediss://"),
     ];
     for (url, option, file, why) in cases {
@@ -95,6 +96,7 @@ fn sentinels_have_a_login_and_tls_of_their_own() {
     let mut admin = Client::connect(sentinels.ports()[0]).expect("a Sentinel");
     admin.ok("ACL SETUSER observer on >secret +@all");
     admin.ok("ACL SETUSER default resetpass >other");
+    // `ca`: whether the command knows the authority that signed the certificate of the Sentinel.
     let run = |password: &str, ca: bool| {
         let mut command = bare();
         command.env("DLOCK_URL", format!("redis-sentinel://{HOST}:{port}/locks"));

@@ -2,12 +2,12 @@
 
 use crate::{ClientId, Name, Now};
 
-/// Where and when a command runs, and for which client.
+/// The lock, the time and the client of a command.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// The lock.
+    /// The name of the lock.
     pub name: Name<'a>,
-    /// The time.
+    /// The time at which the command runs.
     pub now: Now,
     /// The client that sent the command.
     pub client: ClientId,

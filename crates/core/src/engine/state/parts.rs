@@ -1,4 +1,4 @@
-//! The parts that all locks share, and changes of a record that need no open key.
+//! The parts of the engine that all locks share, and changes of a record that need no open key.
 
 use crate::engine::state::budget::Budget;
 use crate::engine::state::due::Backlog;
@@ -13,6 +13,7 @@ use crate::lock::Terms;
 use crate::settings::Settings;
 use crate::{ClientId, Lease, LeaseChoice, Memory, Now, Request, SessionKey, Token};
 
+/// The parts of the engine that all locks share.
 #[derive(Clone, Debug)]
 pub(crate) struct Parts<T> {
     pub settings: Settings,
@@ -22,7 +23,7 @@ pub(crate) struct Parts<T> {
     pub sessions: Sessions,
     pub backlog: Backlog,
     pub outbox: Outbox<T>,
-    /// Whether the client of a waiting request still has the rights to send it.
+    /// Returns whether the client of a waiting request still has the rights to send that request.
     pub has_rights: fn(&T) -> bool,
 }
 
@@ -33,8 +34,8 @@ impl<T> Parts<T> {
         Terms { default: self.settings.default_lease, fresh: self.memory.tokens.next(now.us().max(least)) }
     }
 
-    /// Checks that a request that is not granted now can be bound. `own` is the lease of the hold that it
-    /// would enter again.
+    /// Checks that a request that is not granted now can be bound to its session later. `own` is the lease of the hold
+    /// that the request would enter again. `locks` has, for each lock, its record and the length of its key.
     pub(crate) fn check_waiting<'r>(
         &self,
         client: ClientId,
@@ -70,7 +71,7 @@ impl<T> Parts<T> {
         self.mark_due(record);
     }
 
-    /// Brings a record up to date with what happened to its database and to the clients of its holds.
+    /// Brings a record up to date with the events on its database, and with the ends of sessions of its holds.
     pub(crate) fn refresh(&mut self, record: &mut Record, since: Since) {
         self.take_in(record, since);
         for (key, end) in self.sessions.take_ended_of(record) {
@@ -78,7 +79,7 @@ impl<T> Parts<T> {
         }
     }
 
-    /// Brings a record up to date with what has happened to its database since the last look.
+    /// Brings a record up to date with the events on its database since the last look.
     pub(crate) fn take_in(&mut self, record: &mut Record, since: Since) {
         match since {
             Since::Nothing => {}
@@ -91,7 +92,7 @@ impl<T> Parts<T> {
         }
     }
 
-    /// Ends a session on one lock: its holds count as released at once, or after the grace.
+    /// Ends a session on one lock: the session's holds there count as released at once, or after the grace.
     pub(crate) fn end_session_on(&mut self, record: &mut Record, key: SessionKey, end: SessionEnd) {
         if record.bound.end(key, end) {
             self.mark_due(record);
@@ -115,8 +116,7 @@ impl<T> Parts<T> {
         self.mark_due(record);
     }
 
-    /// Tells clients that track the key that the last waiter has left, if `INFO` shows nothing any more because the
-    /// lock is free.
+    /// Tells clients that track the key when the last waiter of a free lock has left: `INFO` of the lock becomes nil.
     pub(crate) fn note_lost_waiter(&mut self, record: &mut Record, is_free: bool) {
         let has_lost = std::mem::take(&mut record.lost_last_waiter);
         if has_lost && is_free && record.queue.is_empty() {

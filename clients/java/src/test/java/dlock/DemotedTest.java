@@ -17,14 +17,14 @@ import java.util.concurrent.TimeUnit;
 import java.util.regex.Pattern;
 import org.junit.jupiter.api.Test;
 
-/** A server that becomes a replica while a lock of it is acquired, kept or released: its answers do not count. */
+/** Tests of a server that becomes a replica while a lock is acquired, kept or released: its answers do not count. */
 final class DemotedTest {
     private static final Duration LONG = Duration.ofSeconds(20);
-    /** The words of a replica, or of a connection that another request has closed because of such words. */
+    /** The errors of a replica, of a connection that another request has closed because of one, and of silence. */
     private static final Pattern NO_PRIMARY =
             Pattern.compile("READONLY|WAIT cannot be used|UNBLOCKED|closed by the client|in time");
 
-    /** A primary with a replica, and a way to the primary. */
+    /** A primary with a replica, a proxy that leads to the primary, and a client over the proxy. */
     private static final class Servers implements AutoCloseable {
         final TestServer primary = TestServer.start("--repl-diskless-sync-delay", "0");
         final TestServer replica = TestServer.start("--repl-diskless-sync-delay", "0");
@@ -34,11 +34,15 @@ final class DemotedTest {
 
         Servers() {
             replica.run("REPLICAOF", "127.0.0.1", primary.port);
-            soon("the replica is in step", () -> new String(
+            soon("the replica is connected", () -> new String(
                     (byte[]) replica.run("INFO", "replication"), StandardCharsets.UTF_8).contains("master_link_status:up"));
         }
 
-        /** Makes the replica the primary once a command is kept back. {@code leads}: the proxy then leads to it. */
+        /**
+         * Swaps the roles of the servers once the proxy keeps a command back, then lets the command arrive.
+         *
+         * @param leads whether new connections lead to the new primary
+         */
         void demote(boolean leads) {
             soon("a command is kept back", () -> proxy.keeps);
             soon("the replica has the grant", () -> !replica.isFree("job"));
@@ -59,7 +63,7 @@ final class DemotedTest {
         }
     }
 
-    /** The command that is kept back, and whether the request has waited before the grant. */
+    /** The point at which the primary is demoted: a command is on its way, after a grant at once or after a wait. */
     private static final class Moment {
         static final List<Moment> ALL =
                 List.of(new Moment("WAIT", false), new Moment("WAIT", true), new Moment("DLOCK.RENEW", true));
@@ -72,6 +76,7 @@ final class DemotedTest {
             this.waits = waits;
         }
 
+        /** Asks for the lock. The proxy keeps the command back. */
         CompletableFuture<Optional<Hold>> asked(Servers servers, DLock lock, Duration limit) {
             if (!waits) {
                 servers.proxy.keepFrom(word);
@@ -86,6 +91,7 @@ final class DemotedTest {
         }
     }
 
+    /** Asserts that a failure says that no server answered, because of the errors of a replica. */
     private static void isNoAnswer(Throwable failure) {
         assertTrue(failure instanceof UnavailableException, String.valueOf(failure));
         assertTrue(NO_PRIMARY.matcher(String.valueOf(failure.getMessage())).find(), failure.getMessage());
@@ -115,7 +121,7 @@ final class DemotedTest {
         List<CompletableFuture<?>> acquiring = new ArrayList<>();
         try {
             for (Moment moment : Moment.ALL) {
-                // A request that waits was refused once: with a limit, it would end as refused.
+                // A request that waits has got nil once. With a limit it would end as not granted, so it has none.
                 Duration limit = Duration.ofSeconds(moment.waits ? Long.MAX_VALUE : 4);
                 Servers servers = new Servers();
                 all.add(servers);
@@ -155,6 +161,7 @@ final class DemotedTest {
             List<Hold> holds = List.of(plain.acquire(), servers.lock.acquire(),
                     servers.client.lock("session").withLease(Lease.session(LONG)).acquire(),
                     servers.client.lock("both").withReplicas(1, LONG).withLease(Lease.session(LONG)).acquire());
+            // No command is kept back: the field only lets demote() go on.
             servers.proxy.keeps = true;
             servers.demote(false);
             List<CompletableFuture<Void>> calls = new ArrayList<>();

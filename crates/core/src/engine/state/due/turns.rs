@@ -1,12 +1,13 @@
-//! Clients take turns: which of the locks that are due for one kind of work is visited next.
+//! The order in which locks that are due for one kind of work are visited: clients take turns.
 //!
-//! All work that is due belongs to a client: to the one that waits, or to the one whose lease runs out. A client
-//! with much work delays nobody's work but its own.
+//! All work that is due belongs to a client: to the client that waits, or to the client whose lease runs out. A client
+//! with much work delays only its own work.
 //!
 //! # Implementation details
-//! Each client has an account of the time that its visits took. It may use [`SHARE_US`] in each round. Clients in the
-//! same round are served by urgency; those that have used their share are in a later round. A client without work is
-//! forgotten when its round is over, or when no client has work: each charge looks at a few accounts, in turn.
+//! Each client has an account of the time that its visits took. In each round, a client may use [`SHARE_US`]. Clients
+//! in the same round are served by urgency; those that have used their share are in a later round. A client without
+//! work is forgotten when its round has come, or when no client has work. Each charge looks at the next few accounts
+//! for that.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -17,9 +18,10 @@ use crate::{ClientId, UnixMs};
 
 /// How long the visits for one client may take in a round, in µs.
 const SHARE_US: u64 = 100;
-/// How many clients without work are remembered at least.
+/// How many accounts may be kept beyond two for each client with work, before clients without work are forgotten.
 const REMEMBERED: usize = 64;
-/// How many accounts a charge looks at. An insertion opens one at most, and a charge follows it.
+/// How many accounts a charge looks at. An insertion opens one account at most, and a charge follows each insertion: so
+/// accounts do not pile up.
 const LOOKED_AT: usize = 2;
 
 /// The locks that are due.
@@ -46,12 +48,14 @@ struct Standing {
 
 #[derive(Clone, Debug, Default)]
 struct Account {
+    /// The locks that are due for the client, by urgency and number.
     work: BTreeMap<(UnixMs, u64), RecordId>,
     /// How long the visits took, in µs, since round 0. Rounds in which the client had no work count as used.
     used_us: u64,
 }
 
 impl Account {
+    /// Returns the round in which the client may be served next.
     fn round(&self) -> u64 {
         self.used_us / SHARE_US
     }
@@ -68,7 +72,7 @@ impl Turns {
         self.order.is_empty()
     }
 
-    /// Returns a position behind all with the same client and urgency, for [`Turns::insert`].
+    /// Returns a position behind all positions with the same client and urgency, for [`Turns::insert`].
     pub(crate) fn position(&mut self, client: ClientId, urgency: UnixMs) -> Position {
         self.given += 1;
         Position { client, urgency, number: self.given }
@@ -96,7 +100,7 @@ impl Turns {
         Some((Position { client, urgency, number }, *id))
     }
 
-    /// Charges a client for a visit. O(log n).
+    /// Charges a client for a visit that took this long. O(log n).
     pub(crate) fn charge(&mut self, client: ClientId, us: u64) {
         self.change(client, |account| account.used_us += us.max(1));
         for _ in 0..LOOKED_AT {
@@ -106,12 +110,12 @@ impl Turns {
         }
     }
 
-    /// Forgets the next client if it has no work and its round is over.
+    /// Forgets the next client if it has no work and its round has come.
     fn look_at_an_account(&mut self) {
         let Some(client) = self.looked_at_next.pop_front() else { return };
         let Entry::Occupied(account) = self.accounts.entry(client) else { return };
-        let is_over = self.order.is_empty() || account.get().round() <= self.round;
-        if account.get().work.is_empty() && is_over {
+        let has_come = self.order.is_empty() || account.get().round() <= self.round;
+        if account.get().work.is_empty() && has_come {
             account.remove();
         } else {
             self.looked_at_next.push_back(client);
@@ -132,6 +136,7 @@ impl Turns {
             == Some(&id)
     }
 
+    /// Changes the account of a client, and moves the client to its new place in the order.
     fn change(&mut self, client: ClientId, change: impl FnOnce(&mut Account)) {
         let account = self.accounts.entry(client).or_insert_with(|| {
             self.looked_at_next.push_back(client);
@@ -197,6 +202,7 @@ mod tests {
         (0..20).for_each(|n| locks.add(&mut turns, 2, at(100_000 + n)));
         let order = served(&mut turns, 1020, 20);
         let last = order.iter().rposition(|client| *client == 2);
+        // A round has 5 visits of 20 us for each client: client 2 needs 4 rounds, which are 40 visits.
         assert!(last < Some(50), "{last:?}");
         assert_eq!(order.len(), 1020);
     }
@@ -208,6 +214,7 @@ mod tests {
         served(&mut turns, 500, 50);
         (0..1000).for_each(|n| locks.add(&mut turns, 2, at(n)));
         let first = served(&mut turns, 100, 50).iter().filter(|client| **client == 1).count();
+        // Both clients have work from now on, so each gets about half of the 100 visits.
         assert!((40..60).contains(&first), "{first}");
     }
 
@@ -220,6 +227,7 @@ mod tests {
             locks.add(&mut turns, 1, NOW);
             others += served(&mut turns, 1, 50).iter().filter(|client| **client == 2).count();
         }
+        // Client 1 gets about half of the 200 visits, although its lock is the most urgent each time.
         assert!(others >= 90, "{others}");
     }
 
@@ -235,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_whose_round_is_not_over_are_remembered_until_it_is() {
+    fn clients_in_a_later_round_are_remembered_until_it_comes() {
         let (mut turns, mut locks) = (Turns::default(), Locks(SlotMap::with_key()));
         (1..=5000).for_each(|client| locks.add(&mut turns, client, NOW));
         (0..9000).for_each(|n| locks.add(&mut turns, 0, at(n)));

@@ -7,23 +7,23 @@ use crate::{Hold, Token, Want};
 pub struct Grant {
     /// The token of the hold.
     pub token: Token,
-    /// The number of the hold, for a request that asks for one.
+    /// The number of the hold, if the request asks for one.
     pub slot: SlotAnswer,
 }
 
 /// The number of the hold in a [`Grant`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotAnswer {
-    /// The answer has no number: the request does not say `SLOT`.
+    /// The request does not say `SLOT`, so the answer has no place for a number.
     NotAsked,
-    /// The hold has none: it was granted to the same request without `SLOT`.
+    /// The request repeats one without `SLOT`, so the hold has no number.
     None,
-    /// The number.
+    /// The hold has this number.
     Number(u32),
 }
 
 impl Grant {
-    /// Returns the answer to a request that leads to this hold.
+    /// Returns the answer to a request for which the owner has this hold.
     #[inline]
     pub(crate) fn of(hold: &Hold, want: Want) -> Grant {
         let slot = if want.has_slot() {

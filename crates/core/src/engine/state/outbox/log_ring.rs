@@ -1,15 +1,16 @@
-//! The entries of the log, and which of them makes room for a new one.
+//! The entries of the log, and the choice of the entry that makes room for a new one.
 //!
 //! A client with rights on some keys can cause entries as fast as it sends commands, and must not push out the entries
-//! about the keys of others. If keys with a common prefix have more than half of all entries, they are a *crowd*, and
-//! the oldest entry of the crowd makes room. Without a crowd, or if the oldest entry of all is older than [`KEPT_MS`],
-//! that one makes room. Rights on keys are rights on prefixes, in all databases, so a client cannot leave its crowd. It
-//! may have rights on several prefixes: if no prefix has more than half, the most frequent ones together are the crowd.
+//! about the keys of others. If more than half of all entries are about keys with a common prefix, these entries are a
+//! *crowd*, and the oldest entry of the crowd makes room. Without a crowd, or if the oldest entry of all is older than
+//! [`KEPT_MS`], the oldest entry of all makes room. Rights on keys are rights on prefixes, in all databases, so a
+//! client cannot leave its crowd. A client may have rights on several prefixes: if no prefix has more than half of the
+//! entries, the most frequent prefixes together make the crowd.
 //!
 //! # Implementation details
-//! The crowd is searched in a sample, once in a while, and a new entry passes over [`PASSED_AT_ONCE`] others at most:
-//! the cost does not depend on the length of the log. Entries are boxed, so that a change of the crowd moves only
-//! pointers.
+//! A search for the crowd, once in a while, looks only at a sample, and a new entry passes over [`PASSED_AT_ONCE`]
+//! others at most: the cost does not depend on the length of the log. Entries are boxed, so that a change of the crowd
+//! moves only pointers.
 
 use std::collections::VecDeque;
 
@@ -18,22 +19,25 @@ use crate::engine::state::outbox::log_entry::LogEntry;
 /// How many entries are looked at to find the crowd.
 const SAMPLE: usize = 256;
 /// A prefix counts if more than one in this many entries has it. The numbers are tried in this order until one gives a
-/// crowd. With 4, the names of others that have a short prefix in common with those of a client do not count as the
-/// client's. 2 finds a client whose names differ right after their common prefix.
+/// crowd. 4 comes first, because longer prefixes than with 2 are enough then: names of others that share only a short
+/// prefix with a client's names do not count as the client's. 2 finds a client whose names differ right after their
+/// common prefix. 8 and 16 find a client with many prefixes.
 const PARTS: [usize; 4] = [4, 2, 8, 16];
-/// How many entries of a sample must at least have a prefix. In a short log, two names may begin alike by chance.
+/// How many entries of a sample must have a prefix at least, unless the sample is smaller. In a short log, two names
+/// may begin alike by chance.
 const FEWEST: usize = 4;
 /// How long an entry of others is kept while a crowd makes room, in ms.
 const KEPT_MS: u64 = 3_600_000;
-/// The crowd is searched again when one in this many entries is new.
+/// The search for the crowd is repeated when one in this many entries is new.
 const LOOKS: usize = 8;
 /// How many entries a new entry passes over or drops, at most. If it passes over this many and drops none, the log
 /// stays one entry longer for a while: by less than a hundredth in all.
 const PASSED_AT_ONCE: usize = 64;
 
+/// The entries, in two parts: `passed`, then `entries`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LogRing {
-    /// Entries that were passed over, because they are not of the crowd: older than all others.
+    /// The entries that were passed over, because they are not of the crowd. They are older than all others.
     passed: VecDeque<Box<LogEntry>>,
     /// The others, the oldest first.
     entries: VecDeque<Box<LogEntry>>,
@@ -60,7 +64,7 @@ impl LogRing {
         }
         self.passed.shrink_to_fit();
         self.entries.shrink_to(max_len);
-        // Growing a long list later would copy it.
+        // Memory for the whole log is reserved now: a long list that grows later would be copied.
         self.entries.reserve_exact((max_len + 1).saturating_sub(self.entries.len()));
     }
 
@@ -91,13 +95,14 @@ impl LogRing {
         }
     }
 
+    /// Drops the oldest entry of all.
     fn pop_oldest(&mut self) {
         if self.passed.pop_front().is_none() {
             self.entries.pop_front();
         }
     }
 
-    /// Finds the crowd.
+    /// Finds the crowd. If it has changed, the entries that were passed over are judged again.
     fn find_crowd(&mut self) {
         self.new = 0;
         let step = self.len().div_ceil(SAMPLE);
@@ -174,9 +179,9 @@ mod tests {
         LogEntry { key: Some(key.as_bytes().into()), ..LogEntry::new(LogEvent::Lapse, UnixMs::new(1000)) }
     }
 
-    /// The log passes over many entries in steps, and keeps them.
+    /// 900 entries of others stand before those of the crowd. The log passes over them in steps of 64, and keeps them.
     #[test]
-    fn an_entry_costs_the_same_however_many_are_passed_over() {
+    fn a_new_entry_passes_over_64_others_at_most() {
         const LEN: usize = 2000;
         const OTHERS: usize = 900;
         let mut ring = LogRing::default();

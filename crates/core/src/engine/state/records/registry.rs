@@ -1,4 +1,4 @@
-//! The records, found by name and by database.
+//! The records of locks, found by name and by database. A record has what the engine knows of a lock beside its key.
 
 use std::cell::Cell;
 use std::hash::BuildHasher;
@@ -18,8 +18,9 @@ use crate::engine::state::waiting::queue::Queue;
 /// The events on a lock since its record was looked at last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Since {
+    /// No event.
     Nothing,
-    /// Unknown events: one may have been lost.
+    /// An event may have been missed.
     Doubted,
     /// The record is void: its database was emptied or has changed places, or the slot of its key has moved.
     Void,
@@ -29,7 +30,8 @@ pub(crate) enum Since {
 pub(crate) struct Registry {
     /// Boxed, because the map keeps the places of removed records.
     records: SlotMap<RecordId, Box<Record>>,
-    /// With their hashes, so that growing the table reads no record.
+    /// The ids of the records by the names of their locks. The hashes are kept, so that growing the table reads no
+    /// record.
     names: HashTable<(u64, RecordId)>,
     databases: Databases,
     hasher: FixedState,
@@ -46,12 +48,13 @@ impl Registry {
         self.records.is_empty()
     }
 
+    /// Returns the id of a lock's record, if it has one.
     #[inline]
     pub(crate) fn find(&self, name: Name<'_>) -> Option<RecordId> {
         if self.is_empty() { None } else { self.find_by_hash(name) }
     }
 
-    // A function of its own, so that a command on a server without records calls nothing.
+    // Not inlined, so that `find` is small, and a command on a server without records calls no function.
     #[inline(never)]
     fn find_by_hash(&self, name: Name<'_>) -> Option<RecordId> {
         let hash = self.hash(name);
@@ -123,7 +126,7 @@ impl Registry {
         id
     }
 
-    /// Takes out a record that is in no agenda and in no lane.
+    /// Removes a record that needs no visit.
     pub(crate) fn remove(&mut self, id: RecordId) {
         let Some(record) = self.records.remove(id) else { return debug_assert!(false, "a record is removed twice") };
         debug_assert_eq!((record.attention, record.renewal), (Attention::None, Attention::None));
