@@ -5,7 +5,7 @@ use redis::Value;
 use crate::support::payload::{body, seal};
 use crate::support::{Client, Server, int_of, list_of, lock_info, req, text_of};
 
-/// Returns what a granted request is told: the token and the number.
+/// Returns the parts of the reply to a grant: the token and the number.
 #[track_caller]
 fn numbered(reply: &Value) -> (i64, i64) {
     let parts = list_of(reply);
@@ -13,12 +13,13 @@ fn numbered(reply: &Value) -> (i64, i64) {
     (int_of(&parts[0]), int_of(&parts[1]))
 }
 
+/// Takes a permit, and returns its number.
 #[track_caller]
 fn slot(client: &mut Client, key: &str, owner: &str) -> i64 {
     numbered(&client.run(format!("DLOCK.SACQUIRE {key} {owner} 8 SLOT PX 600000"))).1
 }
 
-/// The number of each hold, by owner.
+/// Returns the owner and the number of each hold.
 #[track_caller]
 fn shown(client: &mut Client, key: &str) -> Vec<(String, Option<i64>)> {
     let info = lock_info(client, &format!("{key} FULL COUNT 0")).expect("holds");
@@ -33,17 +34,18 @@ fn the_reply_has_the_number_behind_the_token() {
         client.ok("FLUSHALL");
         let (token, slot) = numbered(&client.run("DLOCK.SACQUIRE k a 3 SLOT PX 600000"));
         assert_eq!((slot, client.int(format!("DLOCK.CHECK k {token}")) > 0), (0, true));
+        // The owner that the server made up is a UUID, of 36 characters.
         let drawn = list_of(&client.run("DLOCK.SACQUIRE k * 3 slot PX 600000"));
         assert_eq!((drawn.len(), text_of(&drawn[0]).len(), int_of(&drawn[2])), (3, 36, 1), "{drawn:?}");
         client.nil("DLOCK.SACQUIRE k c 2 SLOT");
-        // A request that waits is told the same.
+        // A request that has waited gets a reply of the same form.
         let mut waiters = server.waiters(["w", "*"].map(|owner| format!("DLOCK.SACQUIRE k {owner} 2 SLOT BLOCK 0")));
         client.int("DLOCK.RELEASE k a");
         assert_eq!(numbered(&waiters[0].read().expect("a grant")).1, 0);
         client.int(format!("DLOCK.RELEASE k {}", text_of(&drawn[0])));
         let last = list_of(&waiters[1].read().expect("a grant"));
         assert_eq!((last.len(), int_of(&last[2])), (3, 1), "{last:?}");
-        assert_eq!(client.int("DLOCK.SACQUIRE k d 3"), client.int("DLOCK.SACQUIRE k d 9"), "a token alone");
+        assert_eq!(client.int("DLOCK.SACQUIRE k d 3"), client.int("DLOCK.SACQUIRE k d 9"), "the reply is the token");
     }
 }
 
@@ -72,7 +74,7 @@ fn an_owner_with_permits_gets_no_number_and_keeps_the_one_it_has() {
     assert_eq!(shown(&mut client, "k"), [("b".to_owned(), Some(1)), ("b".to_owned(), None)]);
     client.int("DLOCK.RELEASE k b WRITE");
     assert_eq!((slot(&mut client, "k", "c"), slot(&mut client, "k", "d")), (0, 2));
-    // The second of two requests of one owner waits for the end of the first hold.
+    // The second of two requests of one owner waits for the end of the hold that the first one got.
     client.int("DLOCK.RELEASE k c");
     client.int("DLOCK.RELEASE k d");
     client.int("DLOCK.WLOCK k b");
@@ -120,7 +122,7 @@ fn the_numbers_of_an_ended_session_are_free() {
     }
     assert_eq!(numbered(&client.run("DLOCK.SACQUIRE k a 1000 SLOT PX 600000")).1, 200);
     let id = session.id();
-    // In one turn: the timer does not run in between.
+    // The pipeline is executed in one turn: the timer does not run in between.
     let mut lines = vec![format!("CLIENT KILL ID {id}")];
     lines.extend((0..100).map(|owner| format!("DLOCK.SACQUIRE k n{owner} 1000 SLOT PX 600000")));
     let replies = client.pipeline(&lines);
@@ -147,7 +149,7 @@ fn a_number_is_replicated_saved_and_restored() {
     assert_eq!(shown(&mut client, "other"), kept);
     let dump = client.bytes("DUMP other");
     client.ok(req!["RESTORE", "k", 0, dump]);
-    // With and without an RDB preamble.
+    // A rewritten AOF keeps the numbers as effects and as an RDB preamble.
     for preamble in ["no", "yes"] {
         client.ok(format!("CONFIG SET aof-use-rdb-preamble {preamble}"));
         client.run("BGREWRITEAOF");

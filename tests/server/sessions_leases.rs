@@ -6,16 +6,17 @@ use crate::support::replica::counter;
 use crate::support::state::{assert_same, state};
 use crate::support::{Client, Server};
 
+/// The lease of the bound hold, in ms.
 const OWN: i64 = 600_000;
 
-/// A server, the client whose connection a hold of `a` on `k` is bound to, and another client.
+/// Returns a server, the client whose connection a hold of `a` on `k` is bound to, and another client.
 fn bound() -> (Server, Client, Client) {
     let (server, [mut session, client]) = Server::conf("appendonly yes\nappendfsync no").with_clients();
     session.int(format!("DLOCK.WLOCK k a PX {OWN} SESSION"));
     (server, session, client)
 }
 
-/// Leases that a bound hold may not have.
+/// Returns leases that a bound hold may not have.
 fn forbidden(client: &mut Client) -> Vec<String> {
     let now = client.now();
     let mut leases: Vec<_> = ["PX 1", "PX 20", "PX 299"].map(str::to_owned).to_vec();
@@ -24,7 +25,7 @@ fn forbidden(client: &mut Client) -> Vec<String> {
     leases
 }
 
-/// The request is an error for everybody, and nothing has changed or is replicated.
+/// Asserts that the request is an error for each client, changes nothing, and replicates nothing.
 #[track_caller]
 fn is_refused(server: &Server, clients: [&mut Client; 2], request: &str) {
     for client in clients {
@@ -46,13 +47,14 @@ fn no_renewal_makes_the_lease_of_a_bound_hold_short_or_absolute() {
     let token = crate::support::lock_info(&mut client, "k").unwrap().token;
     for lease in forbidden(&mut client) {
         for options in ["", "WRITE", "SESSION", &format!("TOKEN {token}"), &format!("MINTOKEN {}", token + 5)] {
+            // `SESSION` with an absolute lease is a syntax error for every hold.
             if options == "SESSION" && lease.contains("AT") {
                 continue;
             }
             is_refused(&server, [&mut session, &mut client], &format!("DLOCK.RENEW k a {lease} {options}"));
         }
     }
-    // Leases that are allowed, for everybody.
+    // Allowed leases can be set by both clients.
     for (lease, left) in [("PX 300", 300), ("EX 1", 1000), ("PX 600000", OWN), ("", OWN)] {
         client.leaves("k", left, format!("DLOCK.RENEW k a {lease}"));
         session.leaves("k", left, format!("DLOCK.RENEW k a {lease}"));
@@ -77,7 +79,7 @@ fn one_bound_hold_of_two_refuses_the_renewal_of_both() {
 fn a_hold_with_a_short_lease_of_its_own_is_not_bound_by_a_renewal() {
     let (_server, [mut session, mut client]) = Server::conf("appendonly yes\nappendfsync no").with_clients();
     for command in ["ACQUIRE", "RLOCK"] {
-        // Each lease is shorter than a busy machine may take for two requests.
+        // On a busy machine, the lease may end between two requests, so they are sent together.
         let take = format!("DLOCK.{command} short a PX 299");
         let replies = session.pipeline(&[&take, "DLOCK.RENEW short a SESSION"]);
         let [Ok(Value::Int(before)), Err(error)] = &replies[..] else { panic!("{command}: {replies:?}") };
@@ -92,7 +94,8 @@ fn a_hold_with_a_short_lease_of_its_own_is_not_bound_by_a_renewal() {
         assert_eq!(counter(&mut client, "sessions"), 1);
         client.int("DLOCK.RELEASE short a");
     }
-    // The own lease of a hold with an absolute one is the time that was left at the grant, which is long enough here.
+    // A hold with an absolute lease has as its own lease the time that was left at the grant, which is long enough
+    // here.
     let end = client.now() + 200_000;
     client.int(format!("DLOCK.ACQUIRE k a PXAT {end}"));
     assert_eq!(session.int("DLOCK.RENEW k a SESSION"), 1);

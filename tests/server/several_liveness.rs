@@ -1,5 +1,5 @@
-//! Liveness: whatever sets of locks clients take, in whatever order, and however many of them die: everybody gets in,
-//! nobody gets in beside another, and nobody is overtaken more often than the requests ahead explain.
+//! Liveness: clients take sets of locks in any order, and many of them die. Every other client gets its locks, no two
+//! clients hold what excludes each other, and no request is overtaken more often than the requests ahead of it explain.
 //!
 //! `DLOCK_LIVENESS_SECONDS` lets the test run for longer than the few seconds of `make test`. `DLOCK_SEED` repeats the
 //! choices of a run.
@@ -18,17 +18,18 @@ const CLIENTS: usize = 12;
 const KEYS: usize = 8;
 /// The most keys of one request.
 const MOST: u64 = 4;
-/// How many may hold permits of one key.
+/// How many permits of one key may be held.
 const LIMIT: i64 = 2;
+/// How long the test takes in `make test`.
 const SECONDS: u64 = 8;
-/// How many grants that touch a client's keys may come between its request and its grant. The requests of all other
-/// clients may be ahead of it, and also requests that they sent while this one was on its way.
+/// How many grants that touch a client's keys may come between its request and its grant. A request of each other
+/// client may be ahead in the queues, and also requests that arrive while this one is on its way.
 const OVERTAKEN: usize = 4 * CLIENTS;
 
-/// The clients' shared knowledge.
+/// What all clients have seen.
 #[derive(Default)]
 struct Board {
-    /// The owners inside, by key: -1 an exclusive owner, else how many permits.
+    /// Who holds each key: -1 for an exclusive owner, otherwise the number of permits.
     inside: BTreeMap<u64, i64>,
     /// The keys of every grant, as bits.
     grants: Vec<u64>,
@@ -49,7 +50,8 @@ impl Field {
         self.board.lock().expect("no other client has failed")
     }
 
-    /// The client has been granted what it asked for, and goes in.
+    /// Notes that a client has got what it asked for, and asserts that it may have it. `seen` is the number of grants
+    /// before its request.
     #[track_caller]
     fn enters(&self, number: usize, want: &Want, seen: usize) {
         let mut board = self.board();
@@ -70,23 +72,24 @@ impl Field {
         board.entries[number] += 1;
     }
 
-    /// The client goes out, before it gives anything back.
+    /// Notes that a client no longer uses its locks. Called before the client releases any of them.
     fn leaves(&self, want: &Want) {
         let mut board = self.board();
         for key in &want.keys {
-            let inside = board.inside.get_mut(key).expect("it went in");
+            let inside = board.inside.get_mut(key).expect("the client has entered");
             *inside += if want.is_permit { -1 } else { 1 };
         }
     }
 }
 
+/// The locks that a client asks for, or the permit.
 struct Want {
     keys: Vec<u64>,
     is_permit: bool,
 }
 
 impl Want {
-    /// Some of the keys in any order, or a permit of one.
+    /// Draws some of the keys in any order, or a permit of one key.
     fn drawn(random: &mut Random) -> Self {
         if random.one_in(4) {
             return Self { keys: vec![random.below(KEYS as u64)], is_permit: true };
@@ -97,6 +100,7 @@ impl Want {
         Self { keys, is_permit: false }
     }
 
+    /// Returns the keys as bits.
     fn bits(&self) -> u64 {
         self.keys.iter().map(|key| 1 << key).sum()
     }
@@ -111,7 +115,7 @@ impl Want {
     }
 }
 
-/// Plays a client: it asks, goes in, goes out, and dies now and then, while it waits or while it is inside.
+/// Plays a client, which takes and releases locks. Now and then it dies, while it waits or while it holds them.
 fn play(field: &Field, number: usize, seed: u64) {
     let mut random = Random::of(seed, &format!("client {number}"));
     let mut connection: Option<Client> = None;
@@ -125,7 +129,7 @@ fn play(field: &Field, number: usize, seed: u64) {
         let seen = field.board().grants.len();
         client.send(want.request(&owner));
         if random.one_in(8) {
-            // The client dies, and whatever it gets meanwhile goes with it.
+            // The client dies, and what it got meanwhile ends with its session.
             std::thread::sleep(Duration::from_micros(random.below(4000)));
             connection = None;
             field.board().deaths += 1;
@@ -169,7 +173,7 @@ fn everybody_gets_in() {
     let board = field.board();
     let Board { entries, deaths, most_overtaken, .. } = &*board;
     eprintln!("entries {entries:?}, {deaths} deaths, overtaken {most_overtaken} times at most");
-    // Every client took its share; how large it is depends on the machine.
+    // Each client has at least a quarter of the mean number of grants. More cannot be asked of a busy machine.
     let total: usize = entries.iter().sum();
     assert!(entries.iter().all(|count| *count > 0 && count * CLIENTS * 4 > total), "{entries:?}");
     assert!(*deaths > CLIENTS, "{deaths} deaths");

@@ -27,7 +27,7 @@ struct PreviousReads {
     rewritten: bool,
 }
 
-/// How the previous release says that data of this version is too new.
+/// Returns the words by which the previous release says that data is too new. `version` is that of the data's format.
 fn too_new(version: u8) -> String {
     format!("its version {version} is not known")
 }
@@ -104,7 +104,7 @@ fn an_aof_of_every_release_is_read() {
     }
 }
 
-/// The dump of a lock, with the version at this place raised to one that this module does not know.
+/// Returns the dump of a lock in which the version at the place `at` is `newer`, which this module does not know.
 fn from_the_future(client: &mut Client, at: usize, newer: u8) -> Vec<u8> {
     client.int("DLOCK.ACQUIRE k a");
     let dump = client.bytes("DUMP k");
@@ -140,6 +140,7 @@ fn a_newer_effect_is_passed_over_with_its_reason() {
     let mut effect = server.aof().into_iter().find(|command| command[0] == b"DLOCK.APPLY").expect("an effect");
     server.kill9();
     effect[1] = b"newer".to_vec();
+    // The upper half of the first byte is the version of the format: 4.
     effect[2][0] = 0x40;
     let mut newer = Cmd::new();
     for word in &effect {
@@ -153,6 +154,7 @@ fn a_newer_effect_is_passed_over_with_its_reason() {
     let mut client = server.client();
     assert_eq!(info_field(&mut client, "stats", "unexpected_error_replies").as_deref(), Some("1"));
     story(&mut client, "EXISTS newer -> 0\n RELEASE k a -> 1");
+    // The server logs a command of a file that was refused as critical.
     server.tolerate("CRITICAL");
 }
 
@@ -164,7 +166,8 @@ fn a_newer_rdb_is_refused_with_its_reason() {
     let id = body(&client.bytes("DUMP k"))[1..10].to_vec();
     server.kill9();
     let mut file = fs::read(server.path("dump.rdb")).expect("saved");
-    // The last place: the token clock has the same id, and is before the keys.
+    // The lock is at the last place of the id: the token clock, which is before the keys, has the same id. The last
+    // byte of the id ends with the version of the encoding.
     let at = file.windows(9).rposition(|window| window == id).expect("the lock");
     file[at + 8] += 1;
     fs::write(server.path("dump.rdb"), file).expect("a writable directory");
@@ -172,13 +175,13 @@ fn a_newer_rdb_is_refused_with_its_reason() {
     assert!(log.contains("newer version of the module"), "{log}");
 }
 
-/// A server with the previous release.
+/// Returns the setup of a server with the previous release.
 fn previous() -> Setup {
     let module = std::env::var("DLOCK_MODULE_PREVIOUS").expect("the path that scripts/previous prints");
     Setup::plain().conf(&format!("loadmodule {module}"))
 }
 
-/// The holds of every lock as (owner, mode, count, token), and when its key ends.
+/// For each lock, when its key expires, and its holds as (owner, mode, count, token).
 type Locks = BTreeMap<Vec<u8>, (i64, Vec<(Vec<u8>, String, i64, i64)>)>;
 
 #[track_caller]
@@ -195,7 +198,7 @@ fn locks(server: &Server) -> Locks {
         .collect()
 }
 
-/// Holds of every kind that the previous release had. The session lives as long as the client.
+/// Takes holds of every kind that the previous release had. The session lives as long as the client.
 #[track_caller]
 fn variety(client: &mut Client) {
     story(
@@ -215,7 +218,7 @@ fn variety(client: &mut Client) {
     );
 }
 
-/// Makes changes while a replica follows, or after it took over.
+/// Changes the locks of [`variety`] by a repeat, releases, grants and a renewal.
 #[track_caller]
 fn more(client: &mut Client) {
     story(
@@ -230,6 +233,7 @@ fn more(client: &mut Client) {
     );
 }
 
+/// Asserts that both servers have the same locks.
 #[track_caller]
 fn same(what: &str, old: &Server, new: &Server) {
     assert_eq!(locks(old), locks(new), "{what}");
@@ -244,7 +248,7 @@ fn a_replica_is_upgraded_first_and_takes_over() {
     same("after the full synchronization", &old, &new);
     let mut waiter = old.client();
     waiter.send("DLOCK.ACQUIRE exclusive w BLOCK 60000 PX 600000");
-    eventually(std::time::Duration::from_secs(10), "it waits", || {
+    eventually(std::time::Duration::from_secs(10), "the request waits", || {
         lock_info(&mut old.client(), "exclusive").is_some_and(|info| info.waiters == 1)
     });
     old.client().int("DLOCK.RELEASE exclusive a");
@@ -270,7 +274,8 @@ fn a_replica_is_upgraded_first_and_takes_over() {
     old_reads(&old, &new, PREVIOUS_READS_OURS.streamed, "the stream of the new primary");
 }
 
-/// The old server has what the new one has; or says why not.
+/// Asserts that the old server has the locks of the new one if the previous release can read them. Otherwise, asserts
+/// that its log says why not.
 #[track_caller]
 fn old_reads(old: &Server, new: &Server, is_read: bool, what: &str) {
     if is_read {
@@ -293,7 +298,8 @@ fn a_replica_that_is_still_old_follows_a_new_primary() {
     old_reads(&old, &new, PREVIOUS_READS_OURS.streamed, "by the stream");
 }
 
-/// The ways to keep data: the configuration, what to do before the end, and whether the previous release reads it.
+/// Returns the ways to keep data: the configuration, the command before the end (`PING` does nothing), and whether the
+/// previous release reads the data.
 fn ways() -> [(&'static str, &'static str, bool); 4] {
     let PreviousReads { saved, streamed, rewritten } = PREVIOUS_READS_OURS;
     [
@@ -304,14 +310,15 @@ fn ways() -> [(&'static str, &'static str, bool); 4] {
     ]
 }
 
-/// The locks that one module wrote, and the other has read.
+/// The locks that one module wrote and that the other has read, and the log of the second server.
 struct Restart {
     before: Locks,
     after: Locks,
     log: String,
 }
 
-/// Restarts a server that `fill` has filled. If it does not start, the error is its log.
+/// Starts a server with the module `from`, fills it, and restarts it with the module `to`. If the server does not start
+/// again, the error is its log.
 #[track_caller]
 fn restart(from: Setup, to: &Setup, (lines, keep): (&str, &str), fill: fn(&mut Client)) -> Result<Restart, String> {
     let (mut server, mut owner) = from.conf(lines).start().with_client();
@@ -323,7 +330,7 @@ fn restart(from: Setup, to: &Setup, (lines, keep): (&str, &str), fill: fn(&mut C
     server.reconfigure(|_| to.clone().conf(lines));
     server.try_boot()?;
     let (after, log) = (locks(&server), server.log());
-    // The server logs a command of a file that was refused as critical.
+    // A refused effect is logged as critical.
     server.tolerate("CRITICAL");
     Ok(Restart { before, after, log })
 }
@@ -361,7 +368,7 @@ fn files_of_this_version_are_read_by_the_previous_release_or_are_too_new() {
     }
 }
 
-/// Runs the commands that the previous release lacks. To it, these are ordinary locks.
+/// Runs commands that the previous release lacks. To that release, their locks are ordinary ones.
 fn newer_commands(client: &mut Client) {
     story(
         client,
@@ -371,17 +378,17 @@ fn newer_commands(client: &mut Client) {
     );
 }
 
-/// The record of a `SACQUIRE` with a `REQUEST` needs version 2 of the format.
+/// Takes a lock that needs version 2 of the format, because it has the record of a `SACQUIRE` with a `REQUEST`.
 fn newer_request(client: &mut Client) {
     story(client, "SACQUIRE semaphore a 3 PX 600000 REQUEST r1 -> t1");
 }
 
-/// A cap needs version 3 of the format.
+/// Takes a lock that needs version 3 of the format, because it has a cap.
 fn newer_cap(client: &mut Client) {
     story(client, "ACQUIRE capped a PX 600000 MAXHOLD 900000 -> t1");
 }
 
-/// A number needs version 3 of the format.
+/// Takes a lock that needs version 3 of the format, because its permit has a number.
 fn newer_number(client: &mut Client) {
     client.run("DLOCK.SACQUIRE numbered a 3 SLOT PX 600000");
 }

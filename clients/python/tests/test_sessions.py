@@ -27,14 +27,15 @@ threading.Event().wait()
 """
 
 
-async def test_the_server_renews_it(kit: Kit, client: redis.Redis) -> None:
+async def test_the_server_renews_a_lock_without_a_timeout(kit: Kit, client: redis.Redis) -> None:
     client.config_set("dlock.default-lease", 6000)
     try:
         lock = kit.lock("job")
         assert await lock.acquire()
+        # While a request waits, the server may keep the key for 50 ms longer than the lease.
         assert client.pttl("job") <= 6050
-        soon("time goes by", lambda: client.pttl("job") < 5000)
-        soon("it is renewed", lambda: client.pttl("job") > 5500)
+        soon("a part of the lease passes", lambda: client.pttl("job") < 5000)
+        soon("the lock is renewed", lambda: client.pttl("job") > 5500)
         assert await lock.owned()
         await lock.release()
     finally:
@@ -48,7 +49,7 @@ def test_a_killed_process_holds_nothing(client: redis.Redis) -> None:
         assert info(client, "job")
         process.send_signal(signal.SIGKILL)
         lock = redis_dlock.DLock(client, "job", blocking_timeout=15)
-        assert lock.acquire(), "long before a lease of 30 seconds ends"
+        assert lock.acquire(), "the lock of the killed process ends only with its lease of 30 seconds"
         lock.release()
 
 
@@ -60,7 +61,7 @@ async def test_sessions_one_after_the_other_do_not_exhaust_a_pool(kit: Kit) -> N
         await lock.release()
 
 
-async def test_the_connection_is_out_of_the_pool_while_it_is_held(kit: Kit, client: redis.Redis) -> None:
+async def test_the_connection_of_a_held_lock_is_out_of_the_pool(kit: Kit, client: redis.Redis) -> None:
     own = kit.client()
     lock = kit.lock("job", client=own)
     assert await lock.acquire()
@@ -74,7 +75,7 @@ async def test_the_connection_is_out_of_the_pool_while_it_is_held(kit: Kit, clie
     ("settings", "bound"),
     [({}, True), ({"timeout": 20}, False), ({"timeout": 20, "session": True}, True), ({"session": False}, False)],
 )
-async def test_what_is_bound_to_its_connection(
+async def test_the_settings_decide_whether_a_lock_is_bound_to_its_connection(
     kit: Kit, client: redis.Redis, settings: dict[str, float], bound: bool
 ) -> None:
     lock = kit.extra("job", **settings)
@@ -94,8 +95,8 @@ async def test_a_lock_object_may_acquire_a_lost_lock_again_and_again(kit: Kit, c
         await lock.release()
 
 
-async def test_a_session_is_bound_to_a_new_connection(kit: Kit, client: redis.Redis) -> None:
-    """With a grace, the hold outlives its connection. As after a failover, the client has to bind it again."""
+async def test_a_lock_is_bound_to_a_new_connection(kit: Kit, client: redis.Redis) -> None:
+    """With a grace, the hold outlives its connection. As after a failover, the client has to bind the hold again."""
     client.config_set("dlock.session-grace", 20_000)
     try:
         for settings in ({"timeout": 600, "session": True}, {}):
@@ -105,7 +106,7 @@ async def test_a_session_is_bound_to_a_new_connection(kit: Kit, client: redis.Re
             for _ in range(2):
                 bound = session_of(client)
                 client.client_kill_filter(_id=str(bound))
-                await asyncio.to_thread(soon, "it is bound again", lambda: session_of(client) not in (None, bound))
+                await asyncio.to_thread(soon, "the hold is bound", lambda: session_of(client) not in (None, bound))
             await certain_again(lock)
             assert info(client, "job")["token"] == token == lock.token
             assert not (lost.is_set() if hasattr(lost, "is_set") else lost.done())
@@ -115,7 +116,7 @@ async def test_a_session_is_bound_to_a_new_connection(kit: Kit, client: redis.Re
         client.config_set("dlock.session-grace", 0)
 
 
-async def test_a_session_is_bound_on_the_next_primary(kit: Kit) -> None:
+async def test_a_lock_is_bound_on_the_next_primary(kit: Kit) -> None:
     with Server() as primary, Server() as replica:
         replica.replicate(primary)
         proxy = CuttingProxy(primary.port)
@@ -126,9 +127,9 @@ async def test_a_session_is_bound_on_the_next_primary(kit: Kit) -> None:
         primary.freeze()
         replica.client.replicaof("NO", "ONE")
         proxy.lead(replica.port)
-        await asyncio.to_thread(soon, "it is bound there", lambda: session_of(replica.client) is not None)
+        await asyncio.to_thread(soon, "the hold is bound there", lambda: session_of(replica.client) is not None)
         await certain_again(lock)
-        await asyncio.to_thread(soon, "time goes by", lambda: replica.client.pttl("job") < 10_000)
+        await asyncio.to_thread(soon, "a part of the lease passes", lambda: replica.client.pttl("job") < 10_000)
         await asyncio.to_thread(soon, "the new primary renews it", lambda: replica.client.pttl("job") > 11_000)
         assert info(replica.client, "job")["token"] == token
         await lock.release()
@@ -137,7 +138,7 @@ async def test_a_session_is_bound_on_the_next_primary(kit: Kit) -> None:
 
 
 async def test_a_binding_that_arrives_late_does_not_release_the_lock(kit: Kit, client: redis.Redis) -> None:
-    """The command moves the hold to its connection, which must stay open."""
+    """A command that arrives late moves the hold to the connection that it came on. This connection must stay open."""
     proxy = Delay()
     client.config_set("dlock.session-grace", 60_000)
     try:
@@ -158,15 +159,16 @@ async def test_a_binding_that_arrives_late_does_not_release_the_lock(kit: Kit, c
         await lock.release()
         assert not info(client, "job")
         left = lambda: int(client.info("clients")["connected_clients"]) < connections  # noqa: E731
-        await asyncio.to_thread(soon, "its connections are closed", left)
+        await asyncio.to_thread(soon, "the connections of the lock are closed", left)
     finally:
         client.config_set("dlock.session-grace", 0)
         proxy.deliver()
         proxy.close()
 
 
-async def test_a_session_promises_nothing_until_it_is_bound_again(kit: Kit, client: redis.Redis) -> None:
-    """While its connection has ended and the command that binds it has no answer, the server may have released it."""
+async def test_a_lock_promises_nothing_until_it_is_bound_again(kit: Kit, client: redis.Redis) -> None:
+    """After the end of the connection, the server may have released the lock, until the command that binds the lock
+    again is answered."""
     proxy = Delay()
     client.config_set("dlock.session-grace", 60_000)
     try:
@@ -176,7 +178,7 @@ async def test_a_session_promises_nothing_until_it_is_bound_again(kit: Kit, clie
         assert lock.remaining > 0
         proxy.keep("RENEW")
         client.client_kill_filter(_id=str(session_of(client)))
-        await asyncio.to_thread(soon, "it is on its way", proxy.keeps.is_set)
+        await asyncio.to_thread(soon, "the binding is kept back", proxy.keeps.is_set)
         assert lock.remaining == 0 and not lost_already(lost)
         with pytest.raises(redis_dlock.LockNotOwnedError):
             lock.token
@@ -194,8 +196,8 @@ async def test_a_session_promises_nothing_until_it_is_bound_again(kit: Kit, clie
 
 
 async def test_an_acquisition_that_arrives_late_does_not_release_the_lock(kit: Kit, client: redis.Redis) -> None:
-    """The second request of one acquisition was granted. The first one arrives later and moves the hold to its
-    connection, which must stay open."""
+    """The second request of an acquisition was granted. The first request arrives later, and moves the hold to the
+    connection that it came on. This connection must stay open."""
     proxy = Delay()
     try:
         proxy.keep("ACQUIRE")
@@ -204,7 +206,7 @@ async def test_an_acquisition_that_arrives_late_does_not_release_the_lock(kit: K
         assert proxy.keeps.is_set()
         token, lost, bound = lock.token, lock.lost, session_of(client)
         proxy.deliver()
-        await asyncio.to_thread(soon, "it arrives", lambda: session_of(client) != bound)
+        await asyncio.to_thread(soon, "the first request arrives", lambda: session_of(client) != bound)
         await asyncio.sleep(0.3)
         assert info(client, "job").get("token") == token == lock.token and not lost_already(lost)
         await lock.release()
@@ -215,13 +217,13 @@ async def test_an_acquisition_that_arrives_late_does_not_release_the_lock(kit: K
 
 
 def session_of(client: redis.Redis) -> int | None:
-    """The connection that the hold is bound to."""
+    """Returns the id of the connection that the hold is bound to."""
     holds = info(client, "job", "FULL").get("holds")
     return holds[0]["session"] if holds else None
 
 
-def test_sessions_that_end_while_they_are_watched(client: redis.Redis) -> None:
-    """The release closes the connection while the watch of the session looks, at another moment each time."""
+def test_locks_are_released_while_their_connections_are_watched(client: redis.Redis) -> None:
+    """The release closes the connection while the watch of the lock asks the server, at another moment each time."""
     for number in range(500):
         lock = redis_dlock.DLock(client, "job", timeout=3, session=True)
         assert lock.acquire()
@@ -229,6 +231,6 @@ def test_sessions_that_end_while_they_are_watched(client: redis.Redis) -> None:
         assert hold is not None
         hold.watch._beats.hurry()
         hold.watch._wake()
-        time.sleep(number % 10 / 40000)
+        time.sleep(number % 10 / 40000)  # 0 to 225 µs
         lock.release()
     assert not info(client, "job")

@@ -14,7 +14,7 @@ from redis_dlock.testing import LockServer
 
 
 def test_a_lock_without_redis() -> None:
-    """The clock of the server is moved on: the lease ends without waiting."""
+    """The test moves the clock of the server on, so it need not wait for the end of a lease."""
     with LockServer() as server:
         client = server.client()
         lock = DLock(client, "job", timeout=60)
@@ -27,20 +27,20 @@ def test_a_lock_without_redis() -> None:
         other.release()
 
 
-def test_without_the_command() -> None:
-    """The error names the way to the command."""
+def test_a_missing_command_is_an_error() -> None:
+    """The error names the variable that leads to the command."""
     with pytest.raises(FileNotFoundError, match="DLOCK_COMMAND"):
         LockServer(command="no-such-command")
 
 
-def test_options_that_are_wrong() -> None:
-    """A server that does not start is an error with its exit code."""
+def test_wrong_options_are_an_error() -> None:
+    """The error for a server that does not start names its exit code."""
     with pytest.raises(RuntimeError, match="code 64"):
         LockServer("--no-such-option")
 
 
-def test_a_command_that_never_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The start has a limit."""
+def test_a_command_that_never_listens_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The start has a time limit, after which the command is killed."""
     command = tmp_path / "dlock"
     command.write_text("#!/bin/sh\nexec sleep 60\n")
     command.chmod(0o755)
@@ -49,16 +49,14 @@ def test_a_command_that_never_listens(tmp_path: Path, monkeypatch: pytest.Monkey
         LockServer(command=str(command))
 
 
-def test_a_server_that_nobody_closes() -> None:
-    """The server ends with the program."""
+def test_a_server_that_nobody_closes_ends_with_its_program() -> None:
     program = "from redis_dlock.testing import LockServer; server = LockServer(); print(server.port)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     with pytest.raises(redis.ConnectionError):
         redis.Redis(port=int(done.stdout)).ping()
 
 
-def test_the_fixture_of_pytest(tmp_path: Path) -> None:
-    """A user's test gets a server by its name."""
+def test_the_fixture_of_pytest_gives_a_server(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["redis_dlock.testing"]\n')
     (tmp_path / "test_mine.py").write_text(
         "def test_mine(dlock_server):\n    assert dlock_server.client().ping()\n    assert dlock_server.url\n"

@@ -24,7 +24,7 @@ HASTY: dict[str, Any] = {"socket_timeout": 0.5, "retry": None}
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """A server that may be frozen."""
+    """A server of its own for a test that freezes it."""
     with Server() as server:
         yield server
 
@@ -46,7 +46,7 @@ async def test_an_extension_that_nobody_confirms_counts_for_nothing(kit: Kit, se
     with pytest.raises(UNANSWERED):
         await lock.extend(600, replace_ttl=True)
     assert time.monotonic() + lock.remaining <= ends + 0.01
-    assert claims(lock), "its lease goes on"
+    assert claims(lock), "the lease of the grant counts no more"
     server.thaw()
     assert await lock.extend(60)
     await lock.release()
@@ -64,9 +64,9 @@ async def test_a_lease_that_was_perhaps_shortened_counts_as_shortened(
     with pytest.raises(UNANSWERED):
         await lock.extend(2, replace_ttl=True)
     assert lock.remaining <= 2
-    # The server executes it when it goes on.
+    # The server executes the renewal when it goes on.
     server.thaw()
-    await asyncio.to_thread(soon, "its lease ends", lambda: not info(server.client, "job"))
+    await asyncio.to_thread(soon, "the lease ends", lambda: not info(server.client, "job"))
     assert lock.remaining <= 0.01 and not claims(lock)
     assert lost is None or await is_lost(lost, 1)
     with pytest.raises(redis_dlock.LockNotOwnedError):
@@ -97,8 +97,9 @@ async def test_a_session_counts_with_a_lease_that_was_perhaps_shortened(kit: Kit
         await lock.extend(5, replace_ttl=True)
     assert lock.remaining <= 5
     server.thaw()
-    # Right after the renewal, the lock may be bound to another connection with its whole lease: the TTL shows nothing.
-    await asyncio.to_thread(soon, "it is executed", lambda: "cmdstat_dlock.renew" in server.client.info("commandstats"))
+    # The TTL shows nothing: right after the renewal, the lock may be bound to another connection with its whole lease.
+    executed = lambda: "cmdstat_dlock.renew" in server.client.info("commandstats")  # noqa: E731
+    await asyncio.to_thread(soon, "the renewal is executed", executed)
     assert await lock.extend(600, replace_ttl=True)
     assert lock.remaining <= 5
     await lock.release()
@@ -116,7 +117,7 @@ async def test_a_cancelled_renewal_counts_as_executed(kit: Kit, server: Server) 
 
 
 async def test_a_claim_is_no_longer_than_a_late_renewal_leaves(kit: Kit, client: redis.Redis) -> None:
-    """A copy of the renewal was confirmed meanwhile, and a longer one after that."""
+    """Meanwhile, the repeat of the late renewal was confirmed, and then a renewal with a longer lease."""
     way = Delay()
     try:
         lock = kit.extra("job", client=kit.client_of(way.address, **HASTY), timeout=600)
@@ -126,7 +127,7 @@ async def test_a_claim_is_no_longer_than_a_late_renewal_leaves(kit: Kit, client:
         assert way.keeps.is_set()
         assert await lock.extend(600, replace_ttl=True)
         way.deliver()
-        await asyncio.to_thread(soon, "it arrives", lambda: client.pttl("job") <= 3000)
+        await asyncio.to_thread(soon, "the renewal arrives", lambda: client.pttl("job") <= 3000)
         assert lock.remaining <= 3
     finally:
         way.close()
@@ -140,9 +141,9 @@ async def test_an_entry_does_not_forget_a_renewal_that_comes_late(kit: Kit, clie
         way.keep("DLOCK.RENEW", breaks=True)
         assert await lock.extend(3, replace_ttl=True)
         assert await lock.acquire()
-        assert client.pttl("job") > 500_000, "an entry keeps the longer lease"
+        assert client.pttl("job") > 500_000, "the entry does not set the lease of the lock again"
         way.deliver()
-        await asyncio.to_thread(soon, "it arrives", lambda: client.pttl("job") <= 3000)
+        await asyncio.to_thread(soon, "the renewal arrives", lambda: client.pttl("job") <= 3000)
         assert lock.remaining <= 3
     finally:
         way.close()
@@ -155,10 +156,10 @@ async def test_a_claim_is_no_longer_than_a_late_renewal_of_the_watch_leaves(kit:
         assert await lock.acquire()
         way.keep("DLOCK.RENEW", breaks=True)
         assert await asyncio.to_thread(way.keeps.wait, PATIENCE)
-        await asyncio.to_thread(soon, "it is renewed again", lambda: client.pttl("job") > 8000)
+        await asyncio.to_thread(soon, "the repeat renews the lock", lambda: client.pttl("job") > 8000)
         assert await lock.extend(600, replace_ttl=True)
         way.deliver()
-        await asyncio.to_thread(soon, "it arrives", lambda: client.pttl("job") <= 9000)
+        await asyncio.to_thread(soon, "the renewal arrives", lambda: client.pttl("job") <= 9000)
         assert lock.remaining <= 9
         await lock.release()
     finally:
@@ -176,7 +177,7 @@ async def test_a_refusal_of_the_repeat_says_nothing_of_the_first_copy(kit: Kit, 
             await lock.extend(3, replace_ttl=True)
         server.client.config_set("min-replicas-to-write", 0)
         way.deliver()
-        await asyncio.to_thread(soon, "it arrives", lambda: server.client.pttl("job") <= 3000)
+        await asyncio.to_thread(soon, "the first copy arrives", lambda: server.client.pttl("job") <= 3000)
         assert lock.remaining <= 3
     finally:
         way.close()
@@ -214,7 +215,7 @@ async def test_a_lock_whose_renewal_finds_no_hold_is_not_held(kit: Kit, client: 
     client.delete("job")
     with pytest.raises(redis_dlock.LockNotOwnedError):
         await lock.reacquire()
-    assert lost is None or await is_lost(lost, 5), "it does not wait for the next look"
+    assert lost is None or await is_lost(lost, 5), "the loss is told only when the watch asks the server next"
     assert lock.remaining == 0 and not claims(lock)
 
 
@@ -233,7 +234,7 @@ async def test_a_watch_that_begins_after_a_renewal_knows_it(kit: Kit, client: re
     await longer.release()
 
 
-async def test_a_renewal_that_too_few_replicas_have_may_have_shortened_it(kit: Kit) -> None:
+async def test_a_renewal_that_too_few_replicas_have_may_have_shortened_the_lease(kit: Kit) -> None:
     with Server() as primary, Server() as replica:
         replica.replicate(primary)
         own = kit.client_of({"host": "127.0.0.1", "port": primary.port})
@@ -247,7 +248,7 @@ async def test_a_renewal_that_too_few_replicas_have_may_have_shortened_it(kit: K
 
 
 async def test_of_two_renewals_at_once_the_shorter_counts(kit: Kit, client: redis.Redis) -> None:
-    """The server may have executed either last."""
+    """The server may have executed either of them last."""
     way = Delay()
     try:
         own = kit.client_of(way.address)
@@ -260,12 +261,12 @@ async def test_of_two_renewals_at_once_the_shorter_counts(kit: Kit, client: redi
             shorter = asyncio.create_task(lock.extend(3, replace_ttl=True))
         await asyncio.to_thread(way.keeps.wait, 10)
         assert await lock.extend(600, replace_ttl=True)
-        assert lock.remaining <= 3, "the other one may still be executed"
+        assert lock.remaining <= 3, "the shorter renewal, which may still be executed, does not count"
         way.deliver()
         assert await shorter
         assert client.pttl("job") <= 3000
         assert lock.remaining <= 3
         assert await lock.extend(600, replace_ttl=True)
-        assert lock.remaining > 500, "the next one counts"
+        assert lock.remaining > 500, "a renewal after both does not count"
     finally:
         way.close()

@@ -2,10 +2,10 @@
 
 # Locks of the dlock module of Redis and Valkey.
 module Dlock
-  # Returns locks on the server of a client; the arguments are those of Client.new.
+  # Returns a Client for locks on the server of `redis`. The arguments are those of Client.new.
   def self.new(redis, **defaults) = Client.new(redis, **defaults)
 
-  # Runs work in the background. The end of the program waits for it, for 2 s at most.
+  # Runs work in the background. A program that ends waits for such work, for 2 s at most.
   def self.behind(&work)
     @at_exit ||= at_exit do
       ends = now + 2000
@@ -14,17 +14,18 @@ module Dlock
     Thread.new(&work).tap { |thread| thread[:dlock_behind] = true }
   end
 
-  # A thread for a question that cannot be interrupted. A program that ends gets none, nor does one that has too many.
+  # Starts a thread for a question that cannot be interrupted. Raises Unanswered if no thread can be started, because
+  # the program ends or has too many threads.
   def self.beside(&work)
     Thread.new(&work)
   rescue ThreadError => e
     raise Unanswered, e.message
   end
 
-  # Keeps an error of the release with the exception of the body, which wins.
+  # Keeps the error of a release with the exception that left the block. The exception is raised, not the error.
   def self.attach(failure, error) = failure.frozen? ? nil : failure.instance_variable_set(:@dlock_release, error)
 
-  # The error of a release that failed while this exception left the block, or nil.
+  # Returns the error of a release that failed while this exception left the block, or nil.
   def self.release_error(failure) = failure.instance_variable_get(:@dlock_release)
 end
 

@@ -15,6 +15,7 @@ use crate::{Gone, Surroundings};
 pub struct Keys<S> {
     pub(crate) table: Table,
     pub(crate) around: S,
+    /// Whether the last `peek` or `permission` removed an expired key.
     has_removed: bool,
 }
 
@@ -55,7 +56,7 @@ impl<S: Surroundings> Keys<S> {
         self.len() == 0
     }
 
-    /// Returns the lock in a key. Without a key, or if it holds another type, the lock is empty.
+    /// Returns the lock in a key. Without the key, or if the key holds another type, the lock is empty.
     pub fn lock<'n>(&self, name: impl Into<Name<'n>>) -> &Lock {
         self.live(name.into()).and_then(Key::lock).unwrap_or(&Lock::EMPTY)
     }
@@ -70,7 +71,7 @@ impl<S: Surroundings> Keys<S> {
         self.live(name.into()).is_some_and(|key| key.lock().is_none())
     }
 
-    /// Returns when a key expires: `None` without a key, `Some(None)` if the key never expires.
+    /// Returns when a key expires: `None` without the key, `Some(None)` if the key never expires.
     pub fn expiry<'n>(&self, name: impl Into<Name<'n>>) -> Option<Option<u64>> {
         self.live(name.into()).map(|key| key.expiry.map(UnixMs::get))
     }

@@ -1,5 +1,5 @@
-//! Several servers: replicas, sentinels, clusters. While a primary gives way to another, as planned or
-//! not, and while slots move, clients that contend for locks see what the contract says.
+//! Several servers: replicas, Sentinels, clusters. Clients contend for locks while another server becomes the primary,
+//! planned or not, and while slots move. They see what the contract says.
 
 mod cluster_failover;
 mod contest;

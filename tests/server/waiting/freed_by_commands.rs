@@ -7,7 +7,8 @@ use crate::support::replica::counter;
 use crate::support::state::{assert_same_but_for_grace, state};
 use crate::support::{Client, Server, req};
 
-/// Commands that free the lock `k` of owner `a`, and what has to be there before.
+/// Returns the ways to free the lock `k` of the owner `a`: a command to run before, or none, and the commands that free
+/// the lock.
 fn ways(client: &mut Client) -> Vec<(&'static str, Vec<Cmd>)> {
     let way = |before: &'static str, act: &str| {
         let words: Vec<_> = act.split(' ').collect();
@@ -45,7 +46,7 @@ fn ways(client: &mut Client) -> Vec<(&'static str, Vec<Cmd>)> {
     let in_a_transaction = ["MULTI", "DEL k", "EXEC"].map(|act| way("", act).1.remove(0));
     ways.extend([("", vec![gone_by_script]), ("", vec![released_by_script]), ("", renamed_twice.to_vec())]);
     ways.push(("", in_a_transaction.to_vec()));
-    // A lock is restored with an end in the past.
+    // A lock is restored with an expiry in the past.
     client.int("DLOCK.ACQUIRE dumped x PX 600000");
     let dump = client.bytes("DUMP dumped");
     client.ok("FLUSHALL");
@@ -67,7 +68,7 @@ fn whatever_frees_a_lock_serves_its_queue_before_any_later_request() {
         }
         let requests = ["WLOCK k b", "RLOCK k r1", "RLOCK k r2", "WLOCK k c"];
         let mut waiters = server.waiters(requests.map(|request| format!("DLOCK.{request} PX 600000 BLOCK 0")));
-        // A later request in the same packet: it must find the lock handed over.
+        // A later request comes in the same packet, and must find the lock handed over.
         let mut requests = acts.clone();
         requests.push(req!["DLOCK.ACQUIRE", "k", "late"]);
         let replies = client.pipeline(&requests);
@@ -81,7 +82,7 @@ fn whatever_frees_a_lock_serves_its_queue_before_any_later_request() {
         waiters[3].waits();
         client.pipeline(&["DLOCK.RELEASE k r1", "DLOCK.RELEASE k r2"]);
         waiters[3].granted();
-        // Nobody waits any more: the key ends at the same time on both.
+        // No request waits any more, so the key has the same TTL on both servers.
         replica.wait_synced(&server);
         let expected = state(&mut client);
         assert_same_but_for_grace(&what, &expected, &state(&mut replica.client()));
@@ -103,7 +104,7 @@ fn a_lock_that_is_moved_takes_no_queue_along() {
 }
 
 #[test]
-fn a_lock_that_comes_to_a_queue_is_waited_for() {
+fn a_lock_that_gets_the_name_of_a_queue_is_waited_for() {
     let (server, mut client) = Server::start().with_client();
     let mut elsewhere = server.client();
     elsewhere.ok("SELECT 1");

@@ -1,5 +1,5 @@
-//! A user's rights count when the turn of its request comes: they are checked again, and a
-//! request without them is passed over.
+//! A user's rights count when the turn of its request comes. They are checked again, and a request without them is
+//! passed over.
 
 use redis::Value;
 
@@ -19,7 +19,7 @@ const REQUESTS: [&str; 9] = [
     "DLOCK.ACQUIRE k user PX 600000 BLOCK 0 SESSIONID s",
 ];
 
-/// The ways to lose a right of a request for `k`.
+/// The rules by which a user loses a right that each of the requests needs.
 const LOSSES: [&str; 5] = [
     "resetkeys ~other",
     "resetkeys %R~k ~other",
@@ -28,7 +28,7 @@ const LOSSES: [&str; 5] = [
     "-dlock.acquire -dlock.racquire -dlock.wlock -dlock.rlock -dlock.sacquire -dlock.macquire",
 ];
 
-/// A server, its administrator, and a user who may do everything.
+/// Returns a server, its administrator, and a user who may do everything.
 fn with_user() -> (Server, Client, Client) {
     let (server, mut admin) = Server::start().with_client();
     admin.ok("ACL SETUSER u reset on >p ~* +@all");
@@ -63,7 +63,7 @@ fn a_user_that_lost_a_right_gets_noperm_and_the_next_one_the_lock() {
             admin.ok(format!("ACL SETUSER u {loss}"));
             assert_eq!(admin.int("DLOCK.RELEASE k holder"), 1);
             let error = user.fails();
-            // The sessions of a disabled user end, and the request with its session.
+            // The sessions of a disabled user end, and a request ends with its session.
             let has_no_session = loss == "off" && request.contains("SESSIONID") && error.starts_with("NOSESSION ");
             assert!(error.starts_with("NOPERM ") || has_no_session, "{request}, {loss}: {error}");
             next.granted();
@@ -76,6 +76,7 @@ fn a_user_that_lost_a_right_gets_noperm_and_the_next_one_the_lock() {
 
 #[test]
 fn rights_are_checked_whatever_frees_the_lock() {
+    // The options of the hold, and the commands that free the lock. Without commands, the lease or the session ends.
     let ways: [(&str, &[&str]); 6] = [
         ("PX 600000", &["DEL k"]),
         ("PX 600000", &["SET k x", "DEL k"]),
@@ -98,6 +99,7 @@ fn rights_are_checked_whatever_frees_the_lock() {
         if options.contains("SESSION") {
             holder.hang_up();
         }
+        // The overwritten key ends both waits, before any right is checked.
         if is_overwritten {
             assert!(user.fails().starts_with("WRONGTYPE ") && next.fails().starts_with("WRONGTYPE "));
             continue;
@@ -122,7 +124,7 @@ fn a_deleted_user_leaves_the_queue() {
 }
 
 #[test]
-fn a_right_that_came_back_in_time_is_a_right() {
+fn a_right_that_comes_back_before_the_turn_counts() {
     let (server, mut admin, mut user) = with_user();
     admin.int("DLOCK.ACQUIRE k holder PX 600000");
     server.enters_queue(&mut user, "DLOCK.ACQUIRE k user PX 600000 BLOCK 0");
@@ -184,7 +186,7 @@ fn a_user_that_lost_a_right_waits_on_until_its_turn() {
     admin.ok("ACL SETUSER u resetkeys");
     user.waits();
     admin.ok("ACL SETUSER u ~k");
-    soon("it is granted", || {
+    soon("the user has the lock", || {
         admin.run("DLOCK.RELEASE k holder");
         server.holders("k") == ["user"]
     });

@@ -4,11 +4,11 @@ module Dlock
   # Begins the work of holds when it is due, in one thread for all. Most locks are released before they have to be renewed,
   # and need no thread of their own.
   class Alarm
-    # Work that is due within this many ms of the first is begun together with it, and waits in its own thread.
+    # Work that is due within this many ms is begun together with work that is due now, and waits in its own thread.
     SOON = 100
     # The pause in ms after the system had no room for a thread.
     PAUSE = 50
-    # How long the thread stays when nothing is left to do, in ms: the next lock does not start one.
+    # How long the thread stays when nothing is left to do, in ms, so that the next lock does not start a new one.
     LINGERS = 1000
 
     def initialize
@@ -17,7 +17,7 @@ module Dlock
       @times = {}.compare_by_identity
     end
 
-    # Calls `what.go` at the time `at` at the latest. It takes the place of the time that was set before.
+    # Has `what.go` called at the time `at` at the latest. `at` replaces the time that was set for `what` before.
     def set(what, at)
       @mutex.synchronize do
         forked if @pid != Process.pid
@@ -28,12 +28,13 @@ module Dlock
       end
     end
 
+    # Forgets `what`, which is not begun any more.
     def drop(what) = @mutex.synchronize { @times.delete(what) }
 
     private
 
-    # The thread stays with the parent, and so does what it has to do. An interrupt may come between two of these lines:
-    # `@pid` is last, so that the next caller does all of them again.
+    # Begins anew in a forked process. The thread stays with the parent, and so does what the thread has to do. An
+    # interrupt may come between two of these lines: `@pid` is last, so that the next caller does all of them again.
     def forked
       @thread = nil
       @times.clear
@@ -41,7 +42,8 @@ module Dlock
       @pid = Process.pid
     end
 
-    # A new thread defers the interrupts that its creator defers. This one takes them at once, so that it can be ended.
+    # Starts the thread. A new thread defers the interrupts that its creator defers. This one takes them at once, so
+    # that it can be ended.
     def start
       @thread = Thread.new { Thread.handle_interrupt(Object => :immediate) { run } }
       @thread.name = "dlock-alarm"
@@ -53,7 +55,7 @@ module Dlock
       end
     end
 
-    # Returns what is due, or nil if nothing is left to do, and nothing was for a while.
+    # Waits for work that is due, and returns it. Returns nil if nothing was left to do for LINGERS.
     def await
       @mutex.synchronize do
         loop do
@@ -62,12 +64,14 @@ module Dlock
           return take(now + SOON) if @wakes <= now
 
           @used = false
+          # A wait for more than an hour is done in pieces.
           @changed.wait(@mutex, [@wakes - now, 3_600_000].min / 1000.0)
           return @thread = nil if @times.empty? && !@used
         end
       end
     end
 
+    # Removes the work that is due until the time `ends`, and returns it.
     def take(ends)
       due, later = @times.partition { |_, at| at <= ends }
       @times = later.to_h.compare_by_identity

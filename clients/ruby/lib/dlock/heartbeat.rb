@@ -3,31 +3,34 @@
 module Dlock
   # When a hold is renewed. Nothing here reads a clock.
   class Heartbeat
-    # The next step, and when. :again renews again, if the renewal under way has no answer until then; :check asks how
-    # long the hold lasts; nil: nothing is due.
+    # The next step, and when. :renew renews; :again renews again, if the renewal under way has no answer until then;
+    # :check asks how long the hold lasts; nil: nothing is due.
     attr_reader :what, :at
 
-    # How long the answer to a renewal is waited for.
+    # Returns how long the answer to a renewal is waited for, in ms.
     def self.answer_within(lease) = (lease / 6).clamp(50, 2000)
 
-    # A grant, or a renewal that was executed. `sent`: when its command was sent.
+    # Notes a grant, or a renewal that was executed. `sent`: when its command was sent.
     def ok(validity, now, sent) = plan(validity, [now, sent + (validity.lease / 3)].max)
 
+    # Notes that a renewal is sent.
     def sends(validity, now)
       @what, @at = :again, [now + self.class.answer_within(validity.lease), validity.until].min unless @capped
     end
 
-    # A renewal was refused, or got no answer.
+    # Notes that a renewal was refused, or got no answer. The next one follows after a small part of the time that is
+    # left.
     def failed(validity, now)
       plan(validity, now + [validity.lease / 30, (validity.until - now) / 8].min.clamp(10, 500))
     end
 
-    # A cap made the lease shorter than what was asked for: its end is the end of the hold.
+    # Notes that a cap made the lease shorter than what was asked for. The hold ends with this lease, so nothing renews
+    # it.
     def capped(now)
       @what, @at, @capped = :check, now, true
     end
 
-    # The server has said how long the hold lasts.
+    # Notes that the server has said how long the hold lasts.
     def checked(validity)
       if @capped
         @what = @at = nil

@@ -3,12 +3,12 @@
 require "openssl"
 
 module Dlock
-  # The first words of a new connection of the user's client, as it would send them now. A client whose settings are not
-  # understood is refused.
+  # Says how the user's client would make a new connection now: where the connection leads, and its first words. A
+  # client whose settings are not understood is refused.
   class Profile
     # Where a connection leads, and what it says first.
     Target = Struct.new(:host, :port, :path, :tls, :username, :password, :db, :name) do
-      # Without the password, which Struct would also give to `to_s` and `pp`.
+      # Leaves out the password. `inspect`, `to_s` and `pp` of a Struct would show it.
       def inspect = "#<dlock target #{path || "#{host}:#{port}"}/#{db}>"
 
       alias_method :to_s, :inspect
@@ -24,28 +24,29 @@ module Dlock
       check(client) if @url.nil? && !pool?
     end
 
-    # Looks at the settings, and asks a Sentinel if need be, until this time.
+    # Returns the Target by the present settings. Asks a Sentinel if need be, until the time `ends`.
     def now(ends) = @url || with_client(ends) { |client| of(client, ends) }
 
-    # Has a Sentinel asked again: the server does not answer, or is not the right one.
+    # Has a Sentinel asked again, because the server does not answer, or is not the right one.
     def distrust
       with_client(Dlock.now) { |client| forget(client) } unless @url
     rescue StandardError
-      nil # No client of the pool is free: a Sentinel is asked again later.
+      nil # If no client of the pool is free, a Sentinel is asked again later.
     end
 
     private
 
     def pool? = defined?(::ConnectionPool) && @client.is_a?(::ConnectionPool)
 
-    # A pool may have no free client.
+    # Lends the client of the user. A pool may have no free client until the time `ends`: then this raises its error.
     def with_client(ends, &work)
       pool? ? @client.with(timeout: seconds(ends), &work) : yield(@client)
     end
 
     def seconds(ends) = [ends - Dlock.now, 0].max / 1000.0
 
-    # A Sentinel that hangs cannot be interrupted, so another thread asks: one at a time, since they share the client.
+    # Returns the result of the block, which asks a Sentinel. A Sentinel that hangs cannot be interrupted, so another
+    # thread asks. There is one such thread at a time, because all share the client.
     def asked(ends)
       asking = @mutex.synchronize do
         @asking = Dlock.beside { yield rescue $! } unless @asking&.alive? # rubocop:disable Style/RescueModifier
@@ -84,13 +85,14 @@ module Dlock
 
     def inner(client) = defined?(::Redis) && client.is_a?(::Redis) ? client._client : client
 
-    # The options of a client of redis-rb 4, which has a class of its own for pipelines.
+    # Returns the options of a client of redis-rb 4, or nil. Within a pipeline, that client is of another class: nil.
     def options(client)
       client = inner(client)
       client.options if defined?(::Redis::Client) && client.instance_of?(::Redis::Client) && client.respond_to?(:options)
     end
 
-    # The settings of a client of redis-client, which redis-rb 5 is made of. `config` of other objects may be a command.
+    # Returns the settings of a client of redis-client, on which redis-rb 5 is built, or nil. Other objects are not
+    # asked: their `config` may send a command.
     def config(client)
       client = inner(client)
       kinds = [defined?(::RedisClient::Common) && ::RedisClient::Common,
@@ -98,7 +100,8 @@ module Dlock
       client.config if kinds.any? { |kind| client.is_a?(kind) }
     end
 
-    # redis-rb 4. Its connector knows the name of the primary, which the options of a connected client have no more.
+    # Returns the Target of a client of redis-rb 4. Its connector knows the name of the primary, which the options of a
+    # connected client no longer have.
     def of_options(client, options, ends)
       at = options
       at = options.merge(asked(ends) { client.instance_variable_get(:@connector).resolve }) if options[:sentinels]
@@ -112,7 +115,7 @@ module Dlock
       @tls ||= OpenSSL::SSL::SSLContext.new.tap { |context| context.set_params(options[:ssl_params] || {}) }
     end
 
-    # redis-client, and redis-rb 5
+    # Returns the Target of a client of redis-client, or of redis-rb 5.
     def of_config(config, ends)
       asked(ends) { config.host } if config.sentinel?
       Target.new(config.path ? nil : config.host, config.path ? nil : config.port, config.path, config.ssl_context,
@@ -120,7 +123,7 @@ module Dlock
     end
   end
 
-  # The meaning of a URL: tests/clients/tables/urls.txt.
+  # The meaning of a URL, as the table tests/clients/tables/urls.txt says.
   module Url
     FORM = %r{\A(rediss?|valkeys?)://(?:([^@/?#\s]*)@)?(\[[0-9a-f:.]+\]|[^:,@/?#\s\[\]]+)(?::(\d+))?(/\d*/?)?(?:\?([^?#\s]*))?\z}i
     SOCKET = %r{\A(unix)://(?:([^@/?#\s]*)@)?(/[^?#\s]+)(?:\?([^?#\s]*))?\z}i

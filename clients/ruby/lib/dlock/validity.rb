@@ -4,9 +4,9 @@ module Dlock
   # Until when a hold is certain. A lease counts from the moment before its command was sent, and of several commands that
   # may be executed in any order the shortest lease counts. Times are milliseconds; nothing here reads a clock.
   class Validity
-    # The server and the client count whole milliseconds.
+    # How much earlier than the server the client counts a lease as ended, in ms: both count whole milliseconds.
     MARGIN = 2
-    # Commands without an answer that are remembered one by one.
+    # How many commands without an answer are remembered one by one. Older ones are only counted.
     REMEMBERED = 16
 
     # A command that was sent. `cut`: the command got no answer. `overtakes`: the question may be executed before an
@@ -27,15 +27,18 @@ module Dlock
       passes(now)
     end
 
+    # Notes the time: a hold that is not certain any more is lost.
     def passes(now)
       @state = :lost if @state == :held && now >= @until
     end
 
+    # Returns whether the hold is certain.
     def claims?(now) = passes(now) != :lost && @state == :held && now < @until
 
-    # A cap ends the hold at this time at the latest.
+    # Notes that a cap ends the hold at this time at the latest.
     def at_most(at) = @until = [@until, at].min
 
+    # Returns the lease by which the next renewal is planned.
     def lease = [@wanted, @sure].min
 
     # Notes a command that sets the lease, before it is sent, and returns its number.
@@ -53,7 +56,8 @@ module Dlock
       note(now, nil).tap { @sent.last.overtakes = overtakes }
     end
 
-    # The answer that a command has set the lease. Returns when the command was sent. Never makes `until` earlier.
+    # Notes the answer that a command has set the lease, and returns when the command was sent. Never makes `until`
+    # earlier.
     def ok(number)
       return unless (each = take(number))
 
@@ -62,7 +66,7 @@ module Dlock
       each.at
     end
 
-    # No answer came: the command may still be executed, at any time.
+    # Notes that no answer came. The command may still be executed, at any time.
     def cut(number)
       @sent.each { |each| each.cut = true if each.number == number }
       cut = @sent.select(&:cut)
@@ -72,10 +76,12 @@ module Dlock
       @sent.delete(cut.first)
     end
 
-    # The answer that a command was not executed, or that a cap shortened its lease.
+    # Notes the answer that a command was not executed, or that a cap shortened its lease.
     def refused(number) = take(number)
 
-    # The answer to a question. The server is right in both directions, unless a command that sets the lease may overtake it.
+    # Notes the answer to a question: `left` ms are left. The answer replaces `until`, unless a command that sets the
+    # lease may be executed after the question. Then the answer can only make `until` later, and counts for no more than
+    # `sure`.
     def left(number, left)
       return unless (each = take(number))
 
@@ -86,13 +92,15 @@ module Dlock
       end
     end
 
-    # The answer that the server has no such hold.
+    # Notes the answer that the server has no such hold.
     def gone = @state == :held && @state = :lost
 
+    # Notes the release of the hold.
     def release = @state == :held && @state = :released
 
     private
 
+    # Returns how many commands that set the lease may still be executed.
     def open = @abandoned + @sent.count(&:lease)
 
     def note(now, lease)
@@ -100,6 +108,7 @@ module Dlock
       @last
     end
 
+    # Removes a command, and returns it; nil: it is not remembered.
     def take(number)
       at = @sent.index { |each| each.number == number }
       at && @sent.delete_at(at)

@@ -83,7 +83,7 @@ fn a_small_lock_with_any_wrong_byte_does_no_harm() {
 fn read(bytes: &[u8]) {
     if let Ok(lock) = dlock_core::decode_lock(bytes) {
         let holds: Vec<_> = lock.stored_holds().cloned().collect();
-        assert!(!holds.is_empty());
+        assert!(!holds.is_empty(), "a lock without holds is no valid value");
         assert_eq!(lock_holds(&lock_bytes(&lock)), Ok(holds));
     }
     if let Ok(effect) = effect_of(bytes) {
@@ -91,6 +91,7 @@ fn read(bytes: &[u8]) {
     }
 }
 
+/// One change of the bytes.
 #[derive(Clone, Debug)]
 enum Damage {
     Set(Index, u8),

@@ -4,12 +4,12 @@ use super::text::{History, Line};
 
 /// A state machine that handles events.
 pub trait Machine {
-    /// Handles the event of a line at its time. Returns all answers that a line may expect: `until 2998`, `renew 1000`,
-    /// `lost`.
+    /// Handles the event of a line at the time of the line. Returns all answers that a line may expect, for example
+    /// `until 2998`, `renew 1000` and `lost`.
     fn handle(&mut self, line: &Line) -> Vec<String>;
 }
 
-/// Plays a history on a machine that `new` makes. Returns the first expected answer that is missing, as an error.
+/// Plays a history on a machine that `new` makes. The error describes the first expected answer that is missing.
 pub fn play(history: &History, new: impl FnOnce() -> Box<dyn Machine>) -> Result<(), String> {
     let mut machine = new();
     for line in &history.lines {
@@ -23,8 +23,8 @@ pub fn play(history: &History, new: impl FnOnce() -> Box<dyn Machine>) -> Result
     Ok(())
 }
 
-/// Plays all histories of a kind, which is the first word of the first event. Returns how many there are. Panics with the
-/// histories that failed.
+/// Plays all histories of a kind. The kind of a history is the first word of its first event. Returns how many there
+/// are. If some fail, panics and describes them.
 #[track_caller]
 pub fn play_all(histories: &[History], kind: &str, new: impl Fn() -> Box<dyn Machine>) -> usize {
     let is_of_kind = |history: &&History| history.lines.first().is_some_and(|line| line.words[0] == kind);

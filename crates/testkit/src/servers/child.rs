@@ -32,10 +32,11 @@ while :; do
 done
 "#;
 
-/// A process that sends commands on one connection and then does nothing, with the connection open.
+/// A process that sends commands on one connection, and keeps the connection open.
 pub struct ClientProcess(Child);
 
 impl ClientProcess {
+    /// Starts a client that sends the commands. Does not wait until they are executed.
     pub fn start(server: &Server, commands: &[&str]) -> Self {
         Self::spawn(&[&["-c", SCRIPT, "client", &server.port().to_string()], commands].concat())
     }

@@ -24,12 +24,12 @@ pub(crate) struct Waiter<T> {
     pub client: ClientId,
     /// The user of the client; `None`: it has none.
     pub user: Option<Rc<[u8]>>,
-    /// Since when it waits, in unix µs.
+    /// Since when it waits: Unix time in µs.
     pub since_us: u64,
     pub place: Place,
     /// The locks it waits for, in the order of the command.
     pub records: SmallVec<[RecordId; 1]>,
-    /// The index in `records` of the lock that was held when they were looked at last.
+    /// The index in `records` of the lock that was in the way when the request was evaluated last.
     pub in_the_way: usize,
     /// The number of the last deadlock search that met it.
     pub search: u64,
@@ -59,6 +59,7 @@ pub(crate) struct Sender {
     pub since: Now,
 }
 
+/// All requests that wait.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiters<T> {
     waiters: SlotMap<WaiterId, Waiter<T>>,
@@ -71,7 +72,9 @@ pub(crate) struct Waiters<T> {
     places: usize,
     /// How many places the requests of each user take.
     places_of: HashMap<Rc<[u8]>, usize, FixedState>,
+    /// How many queues have a waiter.
     queues: usize,
+    /// How many deadlock searches there were: the number of the last one.
     searches: u64,
 }
 
@@ -109,7 +112,7 @@ impl<T> Waiters<T> {
         self.places_of.get_key_value(user).map_or_else(|| Rc::from(user), |(name, _)| Rc::clone(name))
     }
 
-    /// Adds to the places that the requests of a user take.
+    /// Changes the number of places that the requests of a user take by `more`.
     fn count_places_of(&mut self, user: Option<&Rc<[u8]>>, more: isize) {
         let Some(user) = user else { return };
         let places = self.places_of.entry_ref(user).or_default();
@@ -164,7 +167,8 @@ impl<T> Waiters<T> {
         self.by_session.range((named, lowest)..).next().filter(|(its, _)| *its == named).map(|(_, id)| *id)
     }
 
-    /// Returns the same request, if it was sent before and still waits for exactly these locks.
+    /// Returns the waiting request that this one repeats. It has the same owner and id, and waits for exactly these
+    /// locks.
     pub(crate) fn repeated(&self, request: &Request, records: &[RecordId]) -> Option<WaiterId> {
         request.id.as_ref()?;
         let is_same = |waiter: &Waiter<T>| {
@@ -263,14 +267,14 @@ impl<T> Waiters<T> {
         Some(first)
     }
 
-    /// Remembers which of its locks is in the way of a request: the next look begins there.
+    /// Remembers which of the locks of a request is in the way: the next evaluation begins with this lock.
     pub(crate) fn set_in_the_way(&mut self, id: WaiterId, index: usize) {
         if let Some(waiter) = self.waiters.get_mut(id) {
             waiter.in_the_way = index;
         }
     }
 
-    /// Begins a deadlock search: it marks every request that it meets.
+    /// Begins a deadlock search, which marks every request that it meets.
     pub(crate) fn begin_search(&mut self) {
         self.searches += 1;
     }
@@ -281,7 +285,7 @@ impl<T> Waiters<T> {
         self.waiters.get_mut(id).is_some_and(|waiter| std::mem::replace(&mut waiter.search, searches) != searches)
     }
 
-    /// Returns whether the places of users are those of their requests.
+    /// Returns whether the counted places of users agree with the requests that wait.
     #[cfg(feature = "check")]
     pub(crate) fn knows_places(&self) -> bool {
         let of_user = |user: &Rc<[u8]>| -> usize {
