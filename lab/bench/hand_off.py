@@ -4,9 +4,8 @@
 Usage: lab/bench/hand_off.py SERVER MODULE
 
 A hand-off is the release of a lock with the next wait of the client that released it, in one packet, and the grant to the
-head of the queue. Two servers run, one with few hand-offs and one with many: the difference is the cost of the additional
-ones.
-Prints the module's own instructions by function, and the calls from there that cost most.
+head of the queue. Two servers run one after the other, with few hand-offs and with many: the difference is the cost of
+the additional ones. Prints the module's own instructions by function, and the calls by its functions that cost most.
 """
 
 import collections
@@ -18,8 +17,11 @@ import sys
 import tempfile
 import time
 
+# The holder of the lock, and 64 waiters.
 CLIENTS = 65
+# Each client gets the lock equally often.
 FEW, MANY = 3 * CLIENTS, 12 * CLIENTS
+# How many functions and calls are printed.
 SHOWN = 30
 
 
@@ -29,7 +31,7 @@ def packed(*words: str) -> bytes:
 
 
 def free_port() -> tuple[int, socket.socket]:
-    """Returns a port, and the UDP socket that keeps other tests from it."""
+    """Returns a port, and the UDP socket of its number, which keeps other tests from the port: see CONTRIBUTING.md."""
     for port in range(11000, 21000):
         held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
@@ -52,7 +54,7 @@ def connect(port: int) -> socket.socket:
 
 
 def read(client: socket.socket, reply: bytes) -> None:
-    """Reads one line, which begins like this."""
+    """Reads one line, and fails unless it begins with `reply`."""
     line = b""
     while not line.endswith(b"\r\n"):
         line += client.recv(1)
@@ -61,11 +63,11 @@ def read(client: socket.socket, reply: bytes) -> None:
 
 
 def count(server: str, module: str, hand_offs: int, out: pathlib.Path) -> None:
-    """Lets a server under callgrind hand a lock over this often."""
+    """Runs a server under callgrind that hands a lock over this often, and writes the instructions to `out`."""
     port, held = free_port()
     options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(out.parent), "--loglevel", "warning"]
     valgrind = ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={out}"]
-    # Waits are long under callgrind, and nobody wants to count the log.
+    # Waits are long under callgrind. Without log-wait -1, writing them to the log would be counted.
     options += ["--loadmodule", module, "log-wait", "-1"]
     process = subprocess.Popen([*valgrind, server, *options], stdout=subprocess.DEVNULL)
     clients = [connect(port) for _ in range(CLIENTS)]
@@ -76,7 +78,7 @@ def count(server: str, module: str, hand_offs: int, out: pathlib.Path) -> None:
         if client is clients[0]:
             read(client, b":")
         else:
-            # The order of the queue is that of the clients.
+            # The server gets time to read the request, so that the queue has the order of the clients.
             time.sleep(0.01)
     for number in range(hand_offs):
         giver = number % CLIENTS
@@ -89,7 +91,10 @@ def count(server: str, module: str, hand_offs: int, out: pathlib.Path) -> None:
 
 
 def costs(out: pathlib.Path, module: str) -> collections.Counter[tuple[str, str]]:
-    """Returns the instructions by function of the module and the function that it called, or "" for its own code."""
+    """Returns the instructions of each pair: a function of the module, and a function that it called.
+
+    The pair of a function and "" has the instructions of its own code, that of "" and "" those of the whole server.
+    """
     names: dict[tuple[str, str], str] = {}
     current = {"fn": "", "cfn": "", "ob": ""}
     found: collections.Counter[tuple[str, str]] = collections.Counter()
@@ -98,6 +103,7 @@ def costs(out: pathlib.Path, module: str) -> collections.Counter[tuple[str, str]
         if match := re.fullmatch(r"(c?)(fn|ob)=\((\d+)\)(?: (.*))?", line):
             called, kind, number, name = match.groups()
             full = names.setdefault((kind, number), name or "")
+            # The object of a called function (cob) is not needed.
             if called + kind != "cob":
                 current[called + kind] = full
         elif line.startswith("calls="):
@@ -112,7 +118,7 @@ def costs(out: pathlib.Path, module: str) -> collections.Counter[tuple[str, str]
 
 
 def main() -> None:
-    """Counts, and prints."""
+    """Counts the instructions, and prints the cost of a hand-off."""
     server, module = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
         found = []

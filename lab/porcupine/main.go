@@ -1,5 +1,5 @@
-// Command porcupine asks a checker that is not ours, github.com/anishathalye/porcupine, whether histories of locks are
-// linearizable: README.md.
+// Command porcupine checks with github.com/anishathalye/porcupine, which others have written, whether histories of
+// locks are linearizable. README.md says how to use it.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// patience is how long a lock may take before there is no verdict on it.
+// patience is how long the check of one lock may take. After that, there is no verdict on the lock.
 const patience = time.Minute
 
 func main() {
@@ -33,6 +33,7 @@ func main() {
 			writeEDN(os.Stdout, lines)
 			continue
 		}
+		// check sorts the lines as firstLowToken needs them.
 		bad += check(name, lines)
 		if o := firstLowToken(lines); *one && o != nil {
 			bad++
@@ -44,6 +45,7 @@ func main() {
 	}
 }
 
+// read returns the operations of a file, one in each line.
 func read(name string) ([]op, error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -66,7 +68,7 @@ func read(name string) ([]op, error) {
 	return lines, scanner.Err()
 }
 
-// results are those of each operation that the model knows.
+// results has the operations that the model knows, each with its possible results.
 var results = map[string][]string{
 	"acquire": {"granted", "refused", "unknown"},
 	"held":    {"held"},
@@ -74,8 +76,8 @@ var results = map[string][]string{
 	"release": {"released", "lost", "unknown"},
 }
 
-// unknown returns what the model does not know of a line; empty: it knows all. An unknown line must be an error,
-// since the model would take it for something else.
+// unknown returns what is wrong with a line, or an empty string. Such a line must be an error, because the model would
+// take it for another operation.
 func (o op) unknown() string {
 	switch {
 	case !slices.Contains(results[o.Op], o.Result):
@@ -90,9 +92,9 @@ func (o op) unknown() string {
 	return ""
 }
 
-// firstLowToken returns the earliest grant whose token is not higher than that of a grant, on any lock, whose reply
-// had come before the request was sent: one server gives tokens that rise. Locks that are acquired together have one
-// token, of one grant.
+// firstLowToken returns the first grant whose token is too low. On one server, a token is higher than that of every
+// grant, of any lock, whose reply came before this request was sent. Locks that are acquired together may share a
+// token: none of these grants came before the other. The lines must be in the order of their calls.
 func firstLowToken(lines []op) *op {
 	var grants []op
 	for _, o := range lines {
@@ -119,7 +121,8 @@ func firstLowToken(lines []op) *op {
 	return nil
 }
 
-// check judges each lock by itself, and returns how many have no order that explains them, or no verdict in time.
+// check judges each lock by itself. It returns the number of locks whose history no order of operations explains, or
+// that have no verdict in time. It sorts the lines by the times of their calls.
 func check(name string, lines []op) int {
 	locks := map[string][]op{}
 	slices.SortStableFunc(lines, func(a, b op) int { return cmp.Compare(a.Call, b.Call) })

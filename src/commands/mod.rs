@@ -1,4 +1,4 @@
-//! The commands, one in each file: its registration and docs, its arguments, its reply.
+//! The commands. Each file has the registration and docs, the arguments and the reply of a command or of similar ones.
 
 mod acquire;
 mod apply;
@@ -42,7 +42,7 @@ const COMMANDS: &[Register] = &[
     register::<help::Help>,
 ];
 
-/// The commands for replication and for tests.
+/// The command for replication, and those for tests, which only debug builds have.
 const INTERNAL: &[Register] = &[
     register::<apply::Apply>,
     #[cfg(debug_assertions)]
@@ -57,7 +57,7 @@ const INTERNAL: &[Register] = &[
     register::<thread::Thread>,
 ];
 
-/// Registers a command.
+/// A function that registers a command.
 type Register = fn(&Context<'_>) -> Result<(), String>;
 
 /// Registers every command.
@@ -65,9 +65,9 @@ pub fn register_commands(context: &Context<'_>) -> Result<(), String> {
     COMMANDS.iter().chain(INTERNAL).try_for_each(|register| register(context))
 }
 
-/// Checks that a command may write now. While the server holds its data still, it delays commands of clients, but not
-/// those that follow in the transaction, the script or the module's call that began the pause. There, an expired key
-/// looks empty and still exists: a write would crash the server, or make the key twice.
+/// Checks that a command may write now. While the server holds its data still, for a pause or a failover, it delays the
+/// commands of clients, but not those in the transaction, the script or the module's call that began the pause. To such
+/// a command, an expired key looks empty and still exists: a write would crash the server, or make the key twice.
 ///
 /// # Errors
 /// [`Error::ReadOnly`] or [`Error::HeldStill`].

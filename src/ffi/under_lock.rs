@@ -1,27 +1,28 @@
 //! Module state. Only the thread that has the server's lock may use it.
 //!
-//! Nearly always that is the thread of the event loop. Another module may take the lock on a thread of its own
-//! (`RM_ThreadSafeContextLock`): what this thread does to keys, settings and clients calls hooks and commands of this module
-//! there. The server calls some functions without the lock, too (`free` on a thread of its own, the save of a forked child):
-//! these are entered by [`super::guard::caught`] and use no state.
+//! Nearly always, the thread of the event loop has the lock. Another module may take it on a thread of its own
+//! (`RM_ThreadSafeContextLock`). When that thread changes keys, settings or clients, hooks and commands of this module
+//! run on it. The server calls some functions without the lock, too (`free` on a thread of its own, the save in a
+//! forked child): they enter by [`super::guard::caught`] and use no state.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A value for the one thread that is inside of the module. Every function that the server calls and that uses state
-/// enters by [`super::guard::guarded`], which turns other threads away. A debug build checks that a thread has entered.
+/// A value that only the thread inside of the module uses. Every function that the server calls and that uses state
+/// enters by [`super::guard::guarded`], which turns a second thread away. A debug build checks that the thread has
+/// entered.
 pub struct UnderLock<T>(T);
 
-// SAFETY: state is used behind `guarded` only, and `Inside::enter` lets one thread in at a time. The next one that enters
-// sees all that the last has written.
+// SAFETY: state is used behind `guarded` only, and `Inside::enter` lets one thread in at a time. A thread that enters
+// sees all that the thread before it has written: leaving is a release, entering an acquire.
 unsafe impl<T> Sync for UnderLock<T> {}
 
 /// The thread that is inside of the module; 0 if none is.
 static INSIDE: AtomicU64 = AtomicU64::new(0);
 
-/// The thread that loaded the module, and runs the event loop; 0 before.
+/// The thread that loaded the module, and runs the event loop; 0 before the load.
 static MAIN: AtomicU64 = AtomicU64::new(0);
 
-/// The calling thread is inside of the module until this is dropped.
+/// The proof that a thread is inside of the module, until it is dropped.
 pub(super) struct Inside {
     /// The thread that was inside before: 0, or this one.
     before: u64,

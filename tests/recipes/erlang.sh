@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The recipes in Erlang.
+# Runs the recipes in Erlang. `fencing` needs sqlite3.
 set -euo pipefail
 . "$(dirname "$0")/expect.bash"
 

@@ -1,11 +1,12 @@
-//! `EXPIRE` and its kin on a lock: an earlier end frees the lock, a later one or none extends no lease.
+//! `EXPIRE` and similar commands on the key of a lock: an earlier end frees the lock, a later one or none extends no
+//! lease.
 
 use redis::Value;
 
 use crate::support::replica::counter;
 use crate::support::{Client, Server, hold, lock_info, req, soon};
 
-/// Commands that make the key end at this time.
+/// Returns the commands that make the key end at `end`, or less than a second before.
 fn ways_to_end(now: i64, end: i64) -> Vec<String> {
     let left = end - now;
     vec![
@@ -127,7 +128,7 @@ fn nothing_shown_outlives_the_key() {
 #[test]
 fn a_hold_is_never_shown_with_0_ms_left() {
     let (_server, mut client) = Server::start().with_client();
-    // Only the last millisecond of each key is of interest.
+    // Each round sees the last milliseconds of a key, in one of which 0 might be shown.
     for _ in 0..20 {
         let token = client.int("DLOCK.ACQUIRE k a PX 60000");
         let end = client.now() + 5;
@@ -137,7 +138,7 @@ fn a_hold_is_never_shown_with_0_ms_left() {
             let left = client.run(format!("DLOCK.CHECK k {token}"));
             assert!(matches!(left, redis::Value::Nil | redis::Value::Int(1..)), "{left:?}");
         }
-        assert!(client.now() >= end, "not before the end");
+        assert!(client.now() >= end, "the lock vanished before its end");
         client.int("DEL k");
     }
 }
@@ -167,7 +168,7 @@ fn an_earlier_end_stands_until_the_next_grant_re_entry_or_renewal() {
         assert_eq!(client.end_of("k"), end, "{request}");
     }
     client.pass_ms(1200);
-    assert_eq!(client.end_of("k"), end, "the module leaves it alone");
+    assert_eq!(client.end_of("k"), end, "the module leaves the earlier end alone");
     for (request, left) in [
         ("DLOCK.RLOCK k a PX 70000", 70_000),
         ("DLOCK.RENEW k a PX 80000", 80_000),
@@ -198,7 +199,7 @@ fn the_watchdog_leaves_an_earlier_end_alone() {
     let (mut session, mut client, token, end) = ends_early(&server);
     while client.now() < end {
         let found = client.end_of("k");
-        assert!(found == end || client.now() >= end, "{} ms later", found - end);
+        assert!(found == end || client.now() >= end, "the key ends {} ms later", found - end);
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     client.pass(end);
@@ -215,7 +216,8 @@ fn an_earlier_end_of_a_sessions_lock_serves_its_waiters() {
     let (session, mut client, token, end) = ends_early(&server);
     let mut waiter = server.waiter("DLOCK.ACQUIRE k b PX 600000 BLOCK 0");
     let next = waiter.granted();
-    assert!(next > token && next / 1000 >= end, "{} ms early", end - next / 1000);
+    // A token is at least the time of its grant, in µs.
+    assert!(next > token && next / 1000 >= end, "granted {} ms early", end - next / 1000);
     assert_eq!(server.holders("k"), ["b"]);
     client.watch_close(session);
     assert_eq!(server.holders("k"), ["b"]);
@@ -227,7 +229,7 @@ fn a_renewal_by_command_replaces_an_earlier_end_of_a_sessions_lock() {
     let (session, mut client, token, end) = ends_early(&server);
     client.leaves("k", 1500, "DLOCK.RENEW k a");
     client.pass(end + 1000);
-    assert!(client.int(format!("DLOCK.CHECK k {token}")) > 0, "its connection lives");
+    assert!(client.int(format!("DLOCK.CHECK k {token}")) > 0, "the watchdog renews the lease again");
     drop(session);
 }
 
@@ -270,7 +272,7 @@ fn a_lock_restored_in_a_pause_gets_its_end_afterwards() {
     client.text("CLIENT PAUSE 300 WRITE");
     client.run("EXEC");
     assert!(lock_info(&mut client, "k").unwrap().ttl <= 40_000);
-    soon("it has its end", || client.end_of("k") == end);
+    soon("the key has the end of the lease", || client.end_of("k") == end);
 }
 
 #[test]

@@ -1,12 +1,13 @@
-//! A named session belongs to the user that opened it: its id, its part of the limit, its end. The limit on places in
-//! queues leaves a part to other users, too.
+//! A named session belongs to the user that opened it: other users cannot name it, it counts for the limit of its user,
+//! and it ends with its user. The limit on waiters leaves a part to other users, too.
 
 use redis::Value;
 
 use crate::support::replica::counter;
 use crate::support::{Client, Server, bytes_of, int_of, list_of, lock_info, soon};
 
-/// Returns a client that is logged in as a user of this name, with these rights beside those for named sessions.
+/// Returns a client that is logged in as a user of this name, with these rights in addition to those for named
+/// sessions.
 fn user(server: &Server, admin: &mut Client, name: &str, rights: &str) -> Client {
     admin.ok(format!("ACL SETUSER {name} reset on >p ~{name}:* +@connection +dlock.session +dlock.acquire +dlock.renew +dlock.release -client|kill {rights}"));
     let mut client = server.client();
@@ -14,7 +15,7 @@ fn user(server: &Server, admin: &mut Client, name: &str, rights: &str) -> Client
     client
 }
 
-/// The sessions that a client may see, each with its user and the number of its holds.
+/// Returns the sessions in the reply to a list: the user, the id and the number of holds of each.
 fn sessions(client: &mut Client, request: &str) -> Vec<(String, String, i64)> {
     let text = |value: &Value| String::from_utf8(bytes_of(value)).expect("a name");
     let listed = list_of(&client.run(request));
@@ -45,7 +46,7 @@ fn the_same_id_of_two_users_is_two_sessions() {
     }
     bob.nil("DLOCK.SESSION s CLOSE");
     bob.nil("DLOCK.SESSION s LIST");
-    assert_eq!(bob.int("DLOCK.SESSION s PX 60000 NX"), 0, "it is free for another user");
+    assert_eq!(bob.int("DLOCK.SESSION s PX 60000 NX"), 0, "another user may open the same id");
     bob.int("DLOCK.ACQUIRE bob:k o PX 60000 SESSIONID s");
     bob.int("DLOCK.ACQUIRE bob:l o PX 60000 SESSIONID s");
     assert_eq!((ann.int("DLOCK.SESSION s PX 60000 XX"), bob.int("DLOCK.SESSION s PX 60000 XX")), (1, 2));
@@ -133,7 +134,7 @@ fn one_user_leaves_a_tenth_of_the_sessions_to_others() {
         error.starts_with("ERR max number of named sessions") && error.ends_with("dlock.max-sessions-per-user"),
         "{error}"
     );
-    assert_eq!(ann.int("DLOCK.SESSION s0 PX 60000"), 0, "it may beat");
+    assert_eq!(ann.int("DLOCK.SESSION s0 PX 60000"), 0, "a user at the limit may send heartbeats");
     assert!(open(&mut bob, 0).is_ok() && open(&mut bob, 1).is_ok());
     assert!(open(&mut bob, 2).expect_err("all are open").ends_with("dlock.max-sessions"));
     ann.int("DLOCK.SESSION s0 CLOSE");
@@ -150,17 +151,18 @@ fn one_user_leaves_a_tenth_of_the_sessions_to_others() {
 
 #[test]
 fn a_deleted_users_sessions_end() {
-    lost("ACL DELUSER ann");
+    end_with_their_user("ACL DELUSER ann");
 }
 
 #[test]
 fn a_disabled_users_sessions_end() {
-    lost("ACL SETUSER ann off");
+    end_with_their_user("ACL SETUSER ann off");
 }
 
-/// Asserts that the sessions of a user end, with their holds and requests, when the user is gone.
+/// Asserts that the sessions of a user end, with their holds, after this command. If the user is only disabled, its
+/// connections stay: then also asserts that its waiting request ends.
 #[track_caller]
-fn lost(how: &str) {
+fn end_with_their_user(how: &str) {
     let (server, mut admin) = Server::start().with_client();
     let [mut ann, mut waiting, mut bob] = ["ann", "ann", "bob"].map(|name| user(&server, &mut admin, name, ""));
     bob.int("DLOCK.SESSION s PX 3600000");
@@ -170,8 +172,8 @@ fn lost(how: &str) {
     }
     server.enters_queue(&mut waiting, "DLOCK.ACQUIRE ann:0 p PX 3600000 BLOCK 0 SESSIONID s1");
     admin.run(how);
-    soon("its sessions end", || counter(&mut admin, "named_sessions") == 1);
-    soon("its holds end", || counter(&mut admin, "sessions") == 0);
+    soon("the sessions of the user end", || counter(&mut admin, "named_sessions") == 1);
+    soon("the holds of the user end", || counter(&mut admin, "sessions") == 0);
     assert!(lock_info(&mut admin, "ann:0").is_none() && lock_info(&mut admin, "ann:299").is_none());
     assert_eq!(sessions(&mut admin, "DLOCK.SESSION LIST"), [("bob".to_owned(), "s".to_owned(), 0)]);
     if how.ends_with("off") {
@@ -183,9 +185,9 @@ fn lost(how: &str) {
     let mut again = user(&server, &mut admin, "ann", "");
     assert!(has_ended(&mut again, "s0"));
     assert_eq!(again.int("DLOCK.SESSION s0 PX 60000"), 0);
-    // The user is checked for as long as the session lives.
+    // A session that the user opens later ends with the user, too.
     admin.run(how);
-    soon("its session ends", || counter(&mut admin, "named_sessions") == 1);
+    soon("the later session ends", || counter(&mut admin, "named_sessions") == 1);
 }
 
 #[test]
@@ -210,7 +212,7 @@ fn one_user_leaves_a_tenth_of_the_places_in_queues_to_others() {
     loop {
         let mut ann = user(&server, &mut admin, "ann", "+dlock.macquire");
         ann.send(format!("DLOCK.MACQUIRE 60 {} o{} BLOCK 0", keys.join(" "), waiting.len()));
-        soon("it waits or is refused", || {
+        soon("the request waits or is refused", || {
             counter(&mut admin, "waits") > waiting.len() as i64 || ann.poll(std::time::Duration::ZERO).is_some()
         });
         if counter(&mut admin, "waits") == waiting.len() as i64 {
@@ -218,7 +220,7 @@ fn one_user_leaves_a_tenth_of_the_places_in_queues_to_others() {
         }
         waiting.push(ann);
     }
-    assert_eq!(waiting.len(), 3, "180 places of 200");
+    assert_eq!(waiting.len(), 3, "three requests of 60 places fill the 180 of 200 that a user may have");
     let mut bob = user(&server, &mut admin, "bob", "");
     admin.int("DLOCK.ACQUIRE bob:0 holder PX 600000");
     server.enters_queue(&mut bob, "DLOCK.ACQUIRE bob:0 o BLOCK 0");

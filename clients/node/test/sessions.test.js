@@ -1,4 +1,4 @@
-/** A `Session`: one heartbeat keeps all locks of a program, over the client that it has. */
+/** Tests of `Session`: one heartbeat, sent by the program's own client, keeps all locks of the program. */
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
@@ -13,19 +13,21 @@ import { host, lookAt, port, reasonOf, settles, sleep, test } from './fixture.js
 import { until, untilWaiting, wire, withEachClient } from './fixture.js';
 import { freePort, primaryAndReplica, start } from './servers.js';
 
-/** The keys of the locks that the server has bound to a session. */
+/** Returns the keys of the locks that the server has bound to a session, in order. */
 async function boundTo(run, session) {
   const listed = (await run('DLOCK.SESSION', session.id, 'LIST', 'COUNT', '0')) ?? [];
   return listed.map(([, key]) => key).sort();
 }
 
-/** How often a command was called. */
+/** Returns how often the server has run a command of the module since the last `CONFIG RESETSTAT`. */
 async function calls(run, name) {
   const stats = await run('INFO', 'commandstats');
   return Number(new RegExp(`cmdstat_dlock\\.${name}:calls=(\\d+)`).exec(stats)?.[1] ?? 0);
 }
 
-/** Fails if one of them counts as held. The server deletes the keys of many in pieces. */
+/**
+ * Fails if one of the locks is held. A key may still exist: the server deletes the keys of an ended session in pieces.
+ */
 async function areFree(run, keys) {
   for (const key of keys) assert.equal(await run('DLOCK.INFO', key), null, key);
 }
@@ -49,10 +51,10 @@ withEachClient(({ kind, key, run, open, close }) => {
     assert(Number(await server.run('PTTL', 'short')) > 16_000, 'a lease is at least three times the timeout');
     await server.run('CONFIG', 'RESETSTAT');
     const began = performance.now();
-    await until('time goes by', async () => Number(await server.run('PTTL', 'short')) < 15_000);
-    await until('the server renews it', async () => Number(await server.run('PTTL', 'short')) > 16_000);
+    await until('3 s of the lease pass', async () => Number(await server.run('PTTL', 'short')) < 15_000);
+    await until('the server renews the lease', async () => Number(await server.run('PTTL', 'short')) > 16_000);
     const beats = await calls(server.run, 'session');
-    // A heartbeat that is late on a busy machine is repeated.
+    // A heartbeat is due every 2 s. One that is late on a busy machine is repeated.
     assert(beats >= 1 && beats <= (performance.now() - began) / 1000 + 5, `${beats} heartbeats`);
     assert.equal(await calls(server.run, 'renew'), 0);
     for (const lock of [...locks, short]) assert(!lock.signal.aborted && lock.remaining > 0 && lock.remaining <= 6000);
@@ -62,7 +64,7 @@ withEachClient(({ kind, key, run, open, close }) => {
     await server.stop();
   });
 
-  test('a lock of a session has three timeouts as its lease', async () => {
+  test('the lease of a lock in a session fits a max-lease and a max-hold of three timeouts', async () => {
     const server = await start({ options: ['--dlock.max-lease', '9000', '--dlock.max-hold', '9000'] });
     const { session, dlock } = await opened({ timeout: 3000 }, await open({ at: server.port }));
     const lock = await dlock.acquire('job');
@@ -75,7 +77,7 @@ withEachClient(({ kind, key, run, open, close }) => {
 
   test('closing frees everything in one command', async () => {
     const server = await start();
-    // No heartbeat is due meanwhile.
+    // With this timeout, no heartbeat is due during the test.
     const { session, dlock } = await opened({ timeout: 120_000 }, await open({ at: server.port }));
     const locks = await Promise.all(names(20).map((name) => dlock.acquire(name)));
     await server.run('CONFIG', 'RESETSTAT');
@@ -90,7 +92,7 @@ withEachClient(({ kind, key, run, open, close }) => {
     await server.stop();
   });
 
-  test('locks outlive every connection', async () => {
+  test('locks outlive the connections of the client', async () => {
     const server = await start();
     const { session, dlock } = await opened({ timeout: 12_000 }, await open({ at: server.port }));
     const lock = await dlock.acquire('job');
@@ -105,13 +107,14 @@ withEachClient(({ kind, key, run, open, close }) => {
     await server.stop();
   });
 
-  test('a hung server costs the locks after the timeout', async () => {
+  test('the locks are lost when the server hangs for the timeout', async () => {
     const server = await start();
     const { session, dlock } = await opened({ timeout: 2000 }, await open({ at: server.port }));
     const lock = await dlock.acquire('job');
     server.freeze();
+    // The timeout, and 250 ms for the program. The last confirmed heartbeat may be as old as a third of the timeout.
     const took = await settles(Promise.all([reasonOf(lock.signal), reasonOf(session.lost)]), 2250, 'the loss');
-    assert(took > 1000);
+    assert(took > 1000, `lost after ${took} ms`);
     assert(lock.signal.reason instanceof LockLost && session.lost.reason instanceof LockLost);
     assert.equal(lock.remaining, 0);
     await assert.rejects(dlock.acquire('other'), /no heartbeat was confirmed/);
@@ -121,7 +124,7 @@ withEachClient(({ kind, key, run, open, close }) => {
     await server.stop();
   });
 
-  test('a short hang costs nothing', async () => {
+  test('no lock is lost when the server hangs for less than the timeout', async () => {
     const server = await start();
     const { session, dlock } = await opened({ timeout: 6000 }, await open({ at: server.port }));
     const lock = await dlock.acquire('job');
@@ -144,7 +147,7 @@ withEachClient(({ kind, key, run, open, close }) => {
     const [kept, gone] = [await dlock.acquire('kept'), await dlock.acquire('gone')];
     await before.stop();
     const server = await start({ options, port: at });
-    await until('it has loaded', async () => {
+    await until('the server has loaded its data', async () => {
       try {
         return (await server.run('DEL', 'gone')) === 1;
       } catch {
@@ -152,7 +155,7 @@ withEachClient(({ kind, key, run, open, close }) => {
       }
     });
     assert((await reasonOf(gone.signal)) instanceof LockLost);
-    await until('it is bound again', async () => String(await boundTo(server.run, session)) === 'kept');
+    await until('`kept` is bound again', async () => String(await boundTo(server.run, session)) === 'kept');
     assert(!kept.signal.aborted && !session.lost.aborted);
     assert.equal((await lookAt(server.run, 'kept')).token, kept.token);
     await dlock.acquire('new');
@@ -166,14 +169,15 @@ withEachClient(({ kind, key, run, open, close }) => {
     const { primary, replica } = await primaryAndReplica();
     const line = await wire(primary.port);
     const { session, dlock } = await opened({ timeout: 20_000 }, await open({ at: line.port }));
+    // More locks than a session binds in one exchange, which is 100.
     const locks = await Promise.all(names(120).map((name) => dlock.acquire(name)));
     const [last] = locks.slice(-1);
-    await until('the replica has it', async () => (await lookAt(replica.run, 'job:119'))?.token === last.token);
+    await until('the replica has the locks', async () => (await lookAt(replica.run, 'job:119'))?.token === last.token);
     primary.freeze();
     await replica.run('REPLICAOF', 'NO', 'ONE');
     await replica.run('DEL', 'job:7');
     line.lead(replica.port);
-    await until('they are bound there', async () => (await boundTo(replica.run, session)).length === 119);
+    await until('the other locks are bound', async () => (await boundTo(replica.run, session)).length === 119);
     await reasonOf(locks[7].signal);
     assert.equal(locks.filter(({ signal }) => signal.aborted).length, 1);
     await session.close();
@@ -201,7 +205,7 @@ withEachClient(({ kind, key, run, open, close }) => {
     await session.close();
   });
 
-  test('a wait outlives its session on the server', async () => {
+  test('an acquisition waits again when its session on the server ends', async () => {
     const { session, dlock } = await opened({ timeout: 3000 });
     await run('DLOCK.ACQUIRE', key('wait'), 'somebody');
     const acquiring = dlock.acquire(key('wait'));
@@ -224,7 +228,7 @@ withEachClient(({ kind, key, run, open, close }) => {
     await server.run('CONFIG', 'SET', 'min-replicas-to-write', '1');
     await assert.rejects(lock.release(), /NOREPLICAS/);
     await server.run('CONFIG', 'SET', 'min-replicas-to-write', '0');
-    await until('the session releases it', async () => (await lookAt(server.run, 'job')) === null);
+    await until('the session releases the lock', async () => (await lookAt(server.run, 'job')) === null);
     assert(session.isOpen);
     await session.close();
     await server.stop();
@@ -233,10 +237,11 @@ withEachClient(({ kind, key, run, open, close }) => {
   test('only beats keep a manual session', async () => {
     const { session, dlock } = await opened({ timeout: 6000, manual: true });
     const lock = await dlock.acquire(key('manual'));
+    // 8 s of beats are longer than the timeout.
     for (const end = performance.now() + 8000; performance.now() < end; await sleep(50)) session.beat();
     assert(!lock.signal.aborted);
     await settles(reasonOf(lock.signal), 7500, 'the loss');
-    await until('the server frees it', async () => (await lookAt(run, key('manual'))) === null);
+    await until('the server frees the lock', async () => (await lookAt(run, key('manual'))) === null);
     await session.close();
   });
 
@@ -247,7 +252,7 @@ withEachClient(({ kind, key, run, open, close }) => {
     const read = await dlock.read(key('doc'), { lease: 60_000 });
     assert.deepEqual(await boundTo(run, session), ['a', 'b', 'doc', 'pool'].map(key));
     await read.extend(3);
-    assert(Number(await run('PTTL', key('doc'))) > 8000, 'never shorter than the session needs');
+    assert(Number(await run('PTTL', key('doc'))) > 8000, 'an extension of 3 ms leaves three timeouts');
     assert.equal(await dlock.using(key('used'), async (signal) => signal.aborted), false);
     await run('DEL', key('b'));
     await reasonOf(both.signal);
@@ -256,7 +261,7 @@ withEachClient(({ kind, key, run, open, close }) => {
     assert.equal(await lookAt(run, key('doc')), null);
   });
 
-  test('a session accepts only what it can keep', async () => {
+  test('bad options, a session of another client and one that is not open are refused', async () => {
     const client = await open();
     for (const timeout of [299, 3_600_001, '3000']) assert.throws(() => new Session(client, { timeout }), /timeout/);
     assert.throws(() => new Session(client, { manual: 1 }), /manual/);
@@ -266,11 +271,12 @@ withEachClient(({ kind, key, run, open, close }) => {
     await assert.rejects(new DLock(client, { session }).acquire(key('new')), /it was not opened/);
   });
 
-  test('without a server a session does not open', async () => {
+  test('a session does not open if the server hangs, lacks the module, or the client is closed', async () => {
     const server = await start();
     const client = await open({ at: server.port });
     const session = new Session(client);
     server.freeze();
+    // `open` gives up after 1150 ms (SESSION in limits.js).
     await settles(assert.rejects(session.open(), NoAnswer), 1250, 'opening');
     server.thaw();
     assert.equal(await session.open(), session);
@@ -278,12 +284,12 @@ withEachClient(({ kind, key, run, open, close }) => {
     const plain = await start({ withModule: false });
     await assert.rejects(new Session(await open({ at: plain.port })).open(), /module loaded/);
     close(client);
-    await until('it is closed', async () => kind !== 'ioredis' || client.status === 'end');
+    await until('the client is closed', async () => kind !== 'ioredis' || client.status === 'end');
     await assert.rejects(new Session(client).open(), /client is closed/);
     await Promise.all([server.stop(), plain.stop()]);
   });
 
-  test('a program that dies or hangs keeps nothing', async () => {
+  test('a program that dies or hangs loses its lock when its session times out', async () => {
     const program = `
       import { Redis } from 'ioredis';
       import { DLock, Session } from 'redis-dlock';
@@ -299,6 +305,7 @@ withEachClient(({ kind, key, run, open, close }) => {
       assert.equal((await lines.next()).value, 'held');
       child.kill(signal);
       const acquiring = new DLock(await open()).acquire(key('hold'));
+      // The timeout, 200 ms within which the server notices its end, and 100 ms for the grant.
       await settles(acquiring, 1500 + 200 + 100, signal);
       if (signal === 'SIGSTOP') {
         child.kill('SIGCONT');

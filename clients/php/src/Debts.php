@@ -5,8 +5,8 @@ declare(strict_types=1);
 namespace Dlock;
 
 /**
- * Releases that got no answer, which are repeated. A release is recorded before the command is sent that makes it
- * necessary: a signal handler may throw between any two statements, even in code that cleans up.
+ * The releases that a server still has to get. A release is recorded before the command is sent that makes it
+ * necessary, because a signal handler may throw between any two statements, even in code that cleans up.
  */
 final class Debts
 {
@@ -15,7 +15,7 @@ final class Debts
 
     private int $last = 0;
 
-    /** The process that owes them: a forked one must not use its connection. */
+    /** The id of the process that has recorded the releases. A process forked from it must not use its connection. */
     private int $process = 0;
 
     public function __construct(private Driver $driver)
@@ -23,10 +23,12 @@ final class Debts
     }
 
     /**
-     * @param list<string|int> $arguments
-     * @param float            $until     when the lease is over
+     * Records a release.
      *
-     * @return int its number, for `settle`
+     * @param list<string|int> $arguments what follows the key in `DLOCK.RELEASE`
+     * @param float            $until     when the lease is over, in Unix seconds: then the release is not needed
+     *
+     * @return int the number of the release, for `settle`
      */
     public function owe(string $key, array $arguments, float $until): int
     {
@@ -36,7 +38,7 @@ final class Debts
         return $this->last;
     }
 
-    /** Says that a release is not needed any more, or only until `$until`. */
+    /** Removes a release that is not needed any more. With `$until`, the release is needed until then. */
     public function settle(int $number, float $until = 0): void
     {
         if ($until > 0 && isset($this->owed[$number])) {
@@ -46,7 +48,11 @@ final class Debts
         }
     }
 
-    /** Sends the recorded releases again, up to one that is refused or not answered. The next call sends the rest. */
+    /**
+     * Sends the recorded releases until one is refused or not answered; the next call sends the rest.
+     *
+     * @param float $most how many seconds all of them may take together
+     */
     public function repay(float $most = \INF): void
     {
         if ($this->owed && $this->process === getmypid() && !$this->driver->isBusy()) {
@@ -69,9 +75,9 @@ final class Debts
             unset($this->owed[$first]); // The server refuses the release: the hold ends with its lease.
         } catch (\Exception $e) {
             if (!Driver::isUnanswered($e)) {
-                throw $e; // A handler of a signal throws.
+                throw $e; // A signal handler has thrown it.
             }
-            // The next call tries again.
+            // The next call of `repay` sends this release again.
         }
     }
 }

@@ -4,12 +4,13 @@ declare(strict_types=1);
 
 namespace Dlock;
 
-/** The extension redis (phpredis). */
+/** Sends commands through the extension redis (phpredis). */
 final class PhpRedisDriver extends Driver
 {
-    /** The database of each client before its last command. */
+    /** The database of each client when this class last sent a command through it. */
     private static ?\WeakMap $databases = null;
 
+    /** The last known parts of the address, for a client that is not connected. */
     private array $address = [];
 
     public function __construct(private \Redis|\RedisCluster $redis)
@@ -21,7 +22,10 @@ final class PhpRedisDriver extends Driver
         return \Redis::ATOMIC !== $this->redis->getMode();
     }
 
-    /** A cluster's connections keep the read timeout of its construction: half of it leaves time for the reply. */
+    /**
+     * The client of a cluster keeps the read timeout that it was made with. A wait of half of it leaves time for the
+     * reply.
+     */
     public function longestBlock(): float
     {
         return $this->redis instanceof \RedisCluster ? $this->limit() / 2 : \INF;
@@ -50,24 +54,24 @@ final class PhpRedisDriver extends Driver
             $this->select();
             $this->allow($waits);
             $words = [$command, $this->redis->_prefix($key), ...$arguments];
-            // A cluster sends it to the node of the key.
+            // The client of a cluster sends the command to the node of the first argument.
             $reply = $this->redis instanceof \RedisCluster
                 ? $this->redis->rawCommand($key, ...$words)
                 : $this->redis->rawCommand(...$words);
         } catch (\RedisException|\RedisClusterException $e) {
             $error = $e->getMessage();
             if (1 === preg_match('/^[A-Z]{2,} /', $error) && !self::isForNow($error)) {
-                // phpredis throws most errors of a server: the reply was read.
+                // phpredis throws most errors of a server, after it has read the reply. The connection is still good.
                 $this->redis->clearLastError();
 
                 return self::refused($error);
             }
-            // The reply that is missing would be taken for the answer to the next command, which connects again.
+            // The next command would take the missing reply for its own. After close(), it connects again.
             $this->redis->close();
             try {
                 $this->select();
             } catch (ServerError|\RedisException) {
-                // The next command of a store tries again.
+                // The next command selects the database again.
             }
             throw $e;
         }
@@ -98,18 +102,20 @@ final class PhpRedisDriver extends Driver
         return $this->redis instanceof \Redis ? self::CLEANUP : 0;
     }
 
-    /** Gives the next reply what is left of the caller's limit. */
+    /** Limits the next reply to what is left of the caller's limit. Throws if nothing is left. */
     private function allow(bool $waits = false): void
     {
         $this->setLimit($this->left($waits) ?? throw new \RedisException('no answer in time'));
-        if ($waits && $this->redis instanceof \Redis) { // phpredis ends the process if this is set for a cluster.
+        // TCP's keepalive finds a dead connection during a wait. For a cluster, this option makes phpredis end the
+        // process.
+        if ($waits && $this->redis instanceof \Redis) {
             $this->redis->setOption(\Redis::OPT_TCP_KEEPALIVE, 1);
         }
     }
 
     /**
-     * Selects the client's database once more: after a failed read, even one of the program's own, phpredis connects
-     * again in database 0, whatever `getDbNum` says.
+     * Selects the client's database again. After a failed read, even by the program, phpredis connects again in
+     * database 0, although `getDbNum` still returns the other one.
      */
     private function select(): void
     {

@@ -1,9 +1,10 @@
 <?php
 
 /**
- * A handler of a signal throws at the lines of the store, and of Laravel's locks where Laravel is installed, one after the
- * other, and often once more while the first exception is cleaned up: nothing stays held, the client has its own read timeout,
- * and the next lock is as good as any. DLOCK_LINES=1 takes each line; the default is every 5th, from a random one.
+ * A signal handler throws at a statement of the store, or of Laravel's locks where Laravel is installed. In a second
+ * run, it throws once more up to 20 statements later, often while the first exception is cleaned up. Afterwards nothing
+ * stays held, the client has its own read timeout, and the next command gets its own reply. DLOCK_LINES=1 takes every
+ * statement; the default is every 5th, from a random one.
  */
 
 declare(strict_types=1);
@@ -15,7 +16,7 @@ require __DIR__.'/kit.php';
 @include_once 'Predis/autoload.php';
 @include_once 'Illuminate/Cache/autoload.php';
 
-/** The sources with a tick at each statement. */
+/** The folder for a copy of the sources that calls the tick function at each statement. */
 $sources = sys_get_temp_dir().'/dlock-php-'.bin2hex(random_bytes(8));
 mkdir("$sources/Laravel", 0700, true);
 foreach (array_merge(glob(__DIR__.'/../src/*.php'), [__DIR__.'/../src/Laravel/DlockLock.php']) as $file) {
@@ -28,9 +29,13 @@ array_map('unlink', array_merge(glob("$sources/*.php"), glob("$sources/*/*.php")
 rmdir("$sources/Laravel");
 rmdir($sources);
 
+/** The client's own read timeout, in s: a value that neither phpredis nor the package sets by itself. */
 const LIMIT = 7.5;
 
-/** The numbers of the lines at which the signal comes, and that of the last line that ran; null: nothing counts them. */
+/**
+ * `$lines` has the numbers of the statements at which the signal comes. `$line` is the number of the statement that ran
+ * last, or null while statements are not counted.
+ */
 $lines = [];
 $line = null;
 register_tick_function(function () use (&$lines, &$line) {
@@ -39,7 +44,9 @@ register_tick_function(function () use (&$lines, &$line) {
     }
 });
 
-/** The tasks that are interrupted. Each returns a function that releases a lock that is left to the program. */
+/**
+ * The tasks that are interrupted. Each returns a function that does what is left to the program: it releases the lock.
+ */
 $tasks = [
     'save' => fn (object $redis, string $name) => store_task($redis, $name, fn ($store, $key) => $store->save($key)),
     'waitAndSave' => fn (object $redis, string $name) => store_task($redis, $name, fn ($store, $key) => $store->waitAndSave($key)),
@@ -62,8 +69,8 @@ function store_task(object $redis, string $name, callable $task, ?callable $befo
     interrupted_by_lines(fn () => $task($store, $key));
 
     return function () use ($store, $key) {
-        $store->exists($key) && $store->delete($key); // The program's to release.
-        $store->save($next = new Key("$key:next")); // The store pays its debts first.
+        $store->exists($key) && $store->delete($key); // The program releases what it holds.
+        $store->save($next = new Key("$key:next")); // The store first sends the releases that it still owes.
         $store->delete($next);
     };
 }
@@ -73,7 +80,7 @@ function laravel_task(Dlock\Laravel\DlockLock $lock, callable $task): Closure
     interrupted_by_lines(fn () => $task($lock));
 
     return function () use (&$lock) {
-        $lock = null; // The destructor pays what is owed. A callback leaves nothing to the program.
+        $lock = null; // The destructor sends the releases that are owed. After a callback, the program holds nothing.
     };
 }
 
@@ -84,12 +91,15 @@ function interrupted_by_lines(callable $task): void
         $line = 0;
         $task();
     } catch (Throwable) {
-        // The handler's, or one that wraps it.
+        // The exception is that of the handler, or wraps it.
     }
     [$line, $GLOBALS['ran']] = [null, $line];
 }
 
-/** Runs a task that is interrupted at these lines, in a process of its own. Returns whether it has the first of them. */
+/**
+ * Runs a task that is interrupted at these statements, in a process of its own. Returns whether the task has the first
+ * of them: otherwise it has ended before.
+ */
 function goes_on(string $client, callable $task, string $name, array $at): bool
 {
     global $lines;
@@ -102,6 +112,7 @@ function goes_on(string $client, callable $task, string $name, array $at): bool
         $isNative ? $redis->setOption(Redis::OPT_READ_TIMEOUT, LIMIT) : $redis->echo('connects');
         $release = $task($redis, $name);
         $isOnce = 1 === count($at);
+        // After a second exception, the next command sets the limit again.
         check(!$isNative || !$isOnce || LIMIT == $redis->getOption(Redis::OPT_READ_TIMEOUT), 'the client has its own limit at once');
         check('in step' === $redis->echo('in step'), 'the next command gets its own reply');
         $release();
@@ -120,6 +131,7 @@ $step = (int) (getenv('DLOCK_LINES') ?: 5);
 $played = $failed = 0;
 foreach (array_keys(clients((int) getenv('DLOCK_TEST_PORT'))) as $client) {
     foreach ($tasks as $title => $task) {
+        // No task has 1000 statements.
         for ($at = random_int(1, $step); $at < 1000; $at += $step) {
             ++$played;
             $second = $at + random_int(1, 20);

@@ -1,6 +1,9 @@
 <?php
 
-/** The table of replies: what an error of a server means to the classes of this package. No server is needed. */
+/**
+ * Checks what an error of a server means to the classes of this package, against tests/clients/tables/replies.txt. The
+ * servers are processes of this test.
+ */
 
 declare(strict_types=1);
 
@@ -37,7 +40,7 @@ function answering(string $error): array
     return [$pid, $port];
 }
 
-/** The meaning of the answer to a command for a store. */
+/** Sends a command, and returns in a word what the store makes of the answer. */
 function meaning(Redis|Predis\Client $client): string
 {
     try {
@@ -54,9 +57,9 @@ function meaning(Redis|Predis\Client $client): string
 }
 
 /**
- * The outcomes that a store may report for each meaning in the table. The stores repeat nothing within a call. For
- * them, a command that was not executed has failed with an error of the server, or is unanswered, so that they undo its
- * hold. A command that may have been executed is always unanswered.
+ * The outcomes that are right for each meaning in the table. A store repeats no command within a call. If a command was
+ * not executed, the store reports the error of the server, or no answer; after no answer, it undoes a hold that may
+ * exist. If a command may have been executed, the store must report no answer.
  */
 const MEANINGS = [
     'elsewhere' => ['unanswered', 'refused'],
@@ -84,7 +87,7 @@ foreach ($rows as [$row, $reply, $expected]) {
     posix_kill($pid, \SIGKILL);
     pcntl_waitpid($pid, $status);
 }
-/** A driver that a signal interrupts at its first command: the handler throws. */
+/** A driver whose first command throws, as if a signal handler had thrown. */
 $driver = new class() extends Driver {
     public int $calls = 0;
 
@@ -117,7 +120,7 @@ $debts->owe('job', ['owner', 'ALL'], \INF);
 throws(DomainException::class, fn () => $debts->repay());
 $debts->repay();
 $debts->repay();
-check(2 === $driver->calls, 'what is owed after an exception of a handler is sent once more');
+check(2 === $driver->calls, 'a release that a signal handler interrupted is sent again, and only once');
 
 echo $failed ? '' : "ok: an error of a server means what the table says\n";
 exit($failed ? 1 : 0);

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""From a release to the moment in which the next one has the lock: redis-py's own lock and DLock, in one run.
+"""Measures the time from a release until a waiter has the lock: redis-py's own lock and DLock, in one run.
 
-    wake_up.py --port 6379                                        on this server
-    wake_up.py --server redis-server --module libdlock.so         on one of its own
+    wake_up.py --port 6379                                        on the server at this port
+    wake_up.py --server redis-server --module libdlock.so         on a server that the program starts
 
-The waiter is a thread of its own with a client of its own, and waits before the release. Prints a line for each kind
-of lock, and fails if DLock's median is over --limit milliseconds.
+The waiter is a thread with its own client, and waits before the release. Prints a line for each kind of lock, and fails
+if DLock's median is over --limit milliseconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import redis_dlock
 
 @contextlib.contextmanager
 def own_server(binary: str, module: str) -> Iterator[int]:
-    """A server with the module, and its port."""
+    """Starts a server with the module, and yields its port."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
     with tempfile.TemporaryDirectory() as home:
@@ -57,7 +57,7 @@ def waits(client: Any, name: str, kind: type) -> bool:
 
 
 def wake_ups(address: dict[str, Any], kind: type, rounds: int) -> list[float]:
-    """Milliseconds, one figure a round."""
+    """Returns for each round the milliseconds from the release until the waiter has the lock."""
     name = f"wake-up:{kind.__module__}"
     holding, waiting = redis.Redis(**address), redis.Redis(**address)
     figures = []
@@ -76,7 +76,8 @@ def wake_ups(address: dict[str, Any], kind: type, rounds: int) -> list[float]:
         thread = threading.Thread(target=wait)
         thread.start()
         asked.wait()
-        # The lock of redis-py looks every 0.1 s: each round releases at another moment between two looks.
+        # The lock of redis-py looks every 0.1 s. The waiter has looked once before the release, and each round releases
+        # at another moment between two looks.
         time.sleep(0.11 + 0.1 * ((number * 0.618) % 1))
         while not waits(holding, name, kind):
             time.sleep(0.001)
@@ -89,7 +90,7 @@ def wake_ups(address: dict[str, Any], kind: type, rounds: int) -> list[float]:
 
 
 def main() -> int:
-    """The command."""
+    """Reads the arguments, and runs the comparison on the given server or on a new one."""
     arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     arguments.add_argument("--host", default="127.0.0.1")
     arguments.add_argument("--port", type=int, default=6379)
@@ -105,7 +106,7 @@ def main() -> int:
 
 
 def compare(address: dict[str, Any], rounds: int, limit: float) -> int:
-    """Prints the figures, and returns the exit code."""
+    """Prints the figures, and returns the exit code: 1 if DLock's median is over the limit."""
     medians = {}
     for title, kind in (("redis-py Lock", redis.lock.Lock), ("DLock", redis_dlock.DLock)):
         figures = sorted(wake_ups(address, kind, rounds))

@@ -19,7 +19,10 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.Collectors;
 
-/** A program that uses the Java package as its README says (../README.md): java Adopter ROLE NAME */
+/**
+ * A program that uses the Java package as the README of the package says. lab/adopters/README.md describes its roles
+ * and its output. Usage: java Adopter ROLE NAME
+ */
 final class Adopter {
     private static final AtomicInteger NUMBERS = new AtomicInteger();
     private static final CountDownLatch STOPPING = new CountDownLatch(1);
@@ -30,15 +33,15 @@ final class Adopter {
 
     private Adopter() {}
 
-    /** The work has stopped, because its lock is lost. */
+    /** Thrown by work that stops because its lock is lost. */
     private static final class Abandoned extends RuntimeException {}
 
-    /** A task of a role. */
+    /** The work of a role. A worker runs it again and again. */
     private interface Task {
         void run() throws Exception;
     }
 
-    /** An acquisition, whose events are written for the run that judges them (../README.md). */
+    /** An acquisition. Its events are written to the standard output, for `run.py`, which judges them. */
     private static final class Visit {
         final int number = NUMBERS.incrementAndGet();
         private final AtomicBoolean lost = new AtomicBoolean();
@@ -47,12 +50,14 @@ final class Adopter {
             tell("asking", micros(), "\"lock\": \"" + lock + "\", \"lease\": " + lease + ", \"wait\": " + wait + more);
         }
 
+        /** Writes an event that was observed between `before` and now. */
         void tell(String event, long before, String fields) {
-            // The stream writes a line in one piece.
+            // The threads share the stream, which writes a line in one piece.
             System.out.println("{\"event\": \"" + event + "\", \"id\": " + number + ", \"at\": [" + before + ", " + micros()
                     + "]" + (fields.isEmpty() ? "" : ", " + fields) + "}");
         }
 
+        /** Writes the last event. */
         void ends(String event, String fields) {
             tell(event, micros(), fields);
         }
@@ -62,7 +67,7 @@ final class Adopter {
             holds("inside", hold, ", \"token\": " + hold.fencingToken() + more);
         }
 
-        /** Tells what the hold says of itself, and returns whether it is held. */
+        /** Writes what the package says of the hold, and returns whether the lock is held. */
         boolean holds(String event, Hold hold, String more) {
             long before = micros();
             double remaining = hold.remaining().toNanos() / 1e6;
@@ -71,7 +76,7 @@ final class Adopter {
             return remaining > 0 && !isLost;
         }
 
-        /** Works for a while, with a look at the lock every 100 ms. */
+        /** Works for this time, and looks at the lock every 100 ms. Stops if the lock is lost. */
         void works(Hold hold, long milliseconds) throws InterruptedException {
             long ends = System.nanoTime() + milliseconds * 1_000_000;
             for (long left; (left = ends - System.nanoTime()) > 0; ) {
@@ -89,7 +94,10 @@ final class Adopter {
         }
     }
 
-    /** A web handler: pays an order, which other programs may be asked to pay at the same time. */
+    /**
+     * A web handler: pays an order, which other programs may be asked to pay at the same time. There is an order for
+     * each half second, and it may be up to two half seconds old.
+     */
     private static void pay() throws InterruptedException {
         STOPPING.await(between(50, 250), TimeUnit.MILLISECONDS);
         long order = System.currentTimeMillis() / 500 - between(0, 3);
@@ -115,15 +123,15 @@ final class Adopter {
     }
 
     /**
-     * Pays once. The file plays a database that refuses tokens lower than one it has seen: ../rules.py leaves such rows
-     * out.
+     * Pays an order unless it is paid. The file plays a database. A real one refuses a row whose token is lower than one
+     * that it has; the file keeps such a row, and ../rules.py leaves it out.
      */
     private static void charge(Visit visit, Hold hold, Path order) throws IOException, InterruptedException {
         append(order, "begin " + hold.fencingToken());
         if (Files.readString(order).contains("paid ")) {
             return;
         }
-        Thread.sleep(between(20, 150)); // The provider is called.
+        Thread.sleep(between(20, 150)); // This time stands for the call of the payment provider.
         if (visit.holds("still", hold, "")) {
             append(order, "paid " + hold.fencingToken());
         }
@@ -145,7 +153,7 @@ final class Adopter {
         }
     }
 
-    /** A job for one of three GPUs, whose number nobody else has. */
+    /** A job on one of three GPUs. The number of the permit is that of the GPU, which no other job has. */
     private static void compute() {
         Visit visit = new Visit("gpu", 2000, 2000, ", \"limit\": 3");
         DSemaphore gpus = client.semaphore("gpu", 3).withSlots();
@@ -157,6 +165,7 @@ final class Adopter {
         }
     }
 
+    /** Does the work of an acquisition, and releases the lock. */
     private static void inside(Visit visit, Optional<Hold> granted, boolean numbered, long work) throws Exception {
         if (granted.isEmpty()) {
             visit.ends("refused", "");
@@ -173,7 +182,7 @@ final class Adopter {
         visit.ends("left", "");
     }
 
-    /** A candidate, which leads until its term ends or it resigns. */
+    /** Stands in an election until a term has ended, by a loss or by resigning, or the program stops. */
     private static void stand() throws InterruptedException {
         Candidate candidate = new Candidate();
         try (Election election = client.elect(replicated(client.lock("leader")), candidate::started, candidate::stopped)) {
@@ -183,8 +192,9 @@ final class Adopter {
         STOPPING.await(100, TimeUnit.MILLISECONDS);
     }
 
-    /** The link between the two listeners of an election and the thread that leads. */
+    /** Connects the two listeners of an election with the thread that leads. */
     private static final class Candidate {
+        /** The acquisition that waits or leads; null after a term that ends by resigning. */
         private Visit visit = new Visit("leader", 2000, -1, "");
         private Hold term;
         private boolean resigns;
@@ -202,7 +212,7 @@ final class Adopter {
             visit = resigns ? null : new Visit("leader", 2000, -1, "");
         }
 
-        /** Leads, until a term has lasted long enough. */
+        /** Waits for a term, and leads until the term is lost, has lasted for 1 to 6 s, or the program stops. */
         synchronized void leads() throws InterruptedException {
             long ends = 0;
             Hold led = null;
@@ -219,6 +229,7 @@ final class Adopter {
             resigns = true;
         }
 
+        /** Tells that the last acquisition was canceled, unless its term has ended by resigning. */
         synchronized void ended() {
             if (visit != null) {
                 visit.ends("canceled", "");
@@ -226,12 +237,14 @@ final class Adopter {
         }
     }
 
-    /** A job that each machine's scheduler starts, once a period. */
+    /** A job that the scheduler of each machine starts once in each period. */
     private static void report() throws InterruptedException {
         long period = 4000;
+        // Schedulers start the job up to 30 ms late.
         if (STOPPING.await(period - System.currentTimeMillis() % period + between(0, 30), TimeUnit.MILLISECONDS)) {
             return;
         }
+        // `once` keeps the lock for nine tenths of the period.
         Visit visit = new Visit("report", 3600, 0, "");
         try {
             boolean ran = replicated(client.lock("report")).once(Duration.ofMillis(period), hold -> {
@@ -263,7 +276,7 @@ final class Adopter {
         return System.nanoTime() / 1000;
     }
 
-    /** Connects. Tries again while no server answers, as a supervisor that restarts the program would. */
+    /** Connects. Tries again while no server answers, as a supervisor does that restarts the program. */
     private static DLockClient connect() throws InterruptedException {
         while (true) {
             try {
@@ -286,7 +299,7 @@ final class Adopter {
                 .connect();
     }
 
-    /** Reads the input, which stays empty, until it closes. */
+    /** Reads the input, which stays empty, until it closes. Then the program stops. */
     private static void read() {
         try {
             while (System.in.read() >= 0) {

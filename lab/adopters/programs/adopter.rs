@@ -1,4 +1,5 @@
-//! A program that uses the Rust client as its guide says (../README.md): rust-adopter ROLE NAME
+//! A program that uses the Rust client as docs/rust.md says. lab/adopters/README.md describes its roles and its output.
+//! Usage: rust-adopter ROLE NAME
 
 use std::fs::{self, OpenOptions};
 use std::future::ready;
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-/// The things that all tasks share.
+/// The values that all workers share.
 #[derive(Clone)]
 struct Program {
     client: Client,
@@ -29,7 +30,7 @@ struct Program {
 /// The reason why the work has not been done.
 enum Failure {
     Package(Error),
-    /// The work has stopped, because its lock is lost.
+    /// The work has stopped because its lock is lost.
     Abandoned,
     Database(io::Error),
 }
@@ -46,7 +47,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// An acquisition, whose events are written for the run that judges them (../README.md).
+/// An acquisition, by its number. Its events are written to the standard output, for `run.py`, which judges them.
 struct Visit(u64);
 
 impl Visit {
@@ -60,14 +61,14 @@ impl Visit {
         visit
     }
 
-    /// Writes a line for the run.
+    /// Writes an event that was observed between these two times.
     fn tell(&self, event: &str, at: [i64; 2], fields: Value) {
         let mut line = json!({"event": event, "id": self.0, "at": at});
         if let (Some(line), Value::Object(fields)) = (line.as_object_mut(), fields) {
             line.extend(fields);
         }
         let mut out = io::stdout().lock();
-        // Nobody reads any more when the run is over.
+        // After the run, nobody reads the output. The error does not matter then.
         let _ = writeln!(out, "{line}").and_then(|()| out.flush());
     }
 
@@ -81,7 +82,7 @@ impl Visit {
         self.tell("inside", [before, micros()], told);
     }
 
-    /// Tells what the guard says of itself, and returns whether the lock is held.
+    /// Writes what the guard says, and returns whether the lock is held.
     async fn holds(&self, event: &str, guard: &Guard) -> bool {
         let before = micros();
         let remaining = guard.remaining();
@@ -90,7 +91,7 @@ impl Visit {
         !remaining.is_zero() && !lost
     }
 
-    /// Works for a while, with a look at the lock every 100 ms.
+    /// Works for this time, and looks at the lock every 100 ms. Stops if the lock is lost.
     async fn works(&self, guard: &Guard, time: Duration) -> Result<(), Failure> {
         let ends = Instant::now() + time;
         while Instant::now() < ends {
@@ -105,7 +106,7 @@ impl Visit {
         Ok(())
     }
 
-    /// Tells how the acquisition has ended.
+    /// Writes how the acquisition has ended.
     fn ended(&self, result: Result<(), Failure>, left: Value) {
         let (kind, message) = match result {
             Ok(()) => return self.tell("left", [micros(), micros()], left),
@@ -129,7 +130,8 @@ fn kind(error: &Error) -> &'static str {
 }
 
 impl Program {
-    /// A web handler: pays an order, which other programs may be asked to pay at the same time. Knows no tokio.
+    /// A web handler: pays an order, which other programs may be asked to pay at the same time. There is an order for
+    /// each half second, and it may be up to two half seconds old. The handler uses the blocking client.
     fn pay(&self, client: &blocking::Client) {
         std::thread::sleep(between(50, 250));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -151,15 +153,15 @@ impl Program {
         paid
     }
 
-    /// Pays once. The file plays a database that refuses tokens lower than one it has seen: ../rules.py leaves such
-    /// rows out.
+    /// Pays an order unless it is paid. The file plays a database. A real one refuses a row whose token is lower than one
+    /// that it has; the file keeps such a row, and ../rules.py leaves it out.
     fn charge(&self, visit: &Visit, guard: &blocking::Guard, order: &PathBuf) -> Result<(), Failure> {
         let mut rows = OpenOptions::new().append(true).create(true).open(order)?;
         rows.write_all(format!("begin {} {}\n", guard.token(), self.name).as_bytes())?;
         if fs::read_to_string(order)?.contains("paid ") {
             return Ok(());
         }
-        std::thread::sleep(between(20, 150)); // The provider is called.
+        std::thread::sleep(between(20, 150)); // This time stands for the call of the payment provider.
         if !holds_blocking(visit, "still", guard) {
             return Err(Failure::Abandoned);
         }
@@ -175,13 +177,14 @@ impl Program {
         visit.ended(self.inside(&visit, acquire, time).await, json!({}));
     }
 
-    /// A job for one of three GPUs, whose number nobody else has.
+    /// A job on one of three GPUs. The number of the permit is that of the GPU, which no other job has.
     async fn compute(&self) {
         let visit = Visit::asks(self, "gpu", 2000, 2000, Some(3));
         let acquire = self.client.semaphore("gpu", 3).acquire_slot().wait(Duration::from_secs(2));
         visit.ended(self.inside(&visit, acquire, between(100, 1500)).await, json!({}));
     }
 
+    /// Acquires the lock, does the work, and releases the lock.
     async fn inside(&self, visit: &Visit, acquire: Acquire, time: Duration) -> Result<(), Failure> {
         let guard = self.replicated(acquire.lease(Duration::from_secs(2))).await?;
         visit.enters(&guard, !guard.is_held());
@@ -191,7 +194,8 @@ impl Program {
         done
     }
 
-    /// A candidate, which leads until its term ends or it resigns.
+    /// A candidate of an election. Waits for the lock, and leads until the lock is lost, 1 to 6 s have passed, or the
+    /// program stops.
     async fn stand(&self) {
         let visit = Visit::asks(self, "leader", 2000, -1, None);
         let mut stopping = self.stopping.clone();
@@ -216,7 +220,8 @@ impl Program {
         sleep(Duration::from_millis(100)).await;
     }
 
-    /// A job that each machine's scheduler starts, once a period.
+    /// A job that the scheduler of each machine starts once in each period of 4 s, up to 30 ms late. The lock is kept
+    /// for nine tenths of the period.
     async fn report(&self) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() % 4000;
         let next = Duration::from_millis(4000 - u64::try_from(now).unwrap_or(0)) + between(0, 30);
@@ -305,7 +310,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     }
                 });
             }
-            until_deployed();
+            until_the_input_closes();
             stop.send(true)
         })?;
         client.block_on(program.client.settled());
@@ -314,7 +319,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let workers: Vec<_> =
         (0..if role == "pool" { 2 } else { 1 }).map(|_| runtime.spawn(program.clone().runs(role.clone()))).collect();
-    until_deployed();
+    until_the_input_closes();
     stop.send(true)?;
     runtime.block_on(async {
         for worker in workers {
@@ -325,7 +330,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     })
 }
 
-/// Waits until the input closes.
-fn until_deployed() {
+/// Reads the input, which stays empty, until it closes. Then the program stops.
+fn until_the_input_closes() {
     let _ = io::stdin().read_to_end(&mut Vec::new());
 }

@@ -7,13 +7,18 @@ namespace Dlock\Laravel;
 use Dlock\Driver;
 use Illuminate\Cache\RedisStore;
 
-/** Laravel's cache in Redis, with locks of the dlock module: `Cache::lock`, `onOneServer`, `WithoutOverlapping`, unique jobs. */
+/**
+ * Laravel's cache in Redis, with locks of the dlock module. `Cache::lock`, `onOneServer`, `WithoutOverlapping` and
+ * unique jobs use these locks.
+ */
 final class DlockCacheStore extends RedisStore
 {
     /**
+     * Returns a lock that is not acquired yet.
+     *
      * @param string      $name
-     * @param int         $seconds the lease; 0: a year, which a smaller `dlock.max-lease` refuses
-     * @param string|null $owner
+     * @param int         $seconds the lease; 0: a year, which the server refuses if its `dlock.max-lease` is smaller
+     * @param string|null $owner   null: a new owner
      */
     public function lock($name, $seconds = 0, $owner = null)
     {

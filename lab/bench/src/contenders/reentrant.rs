@@ -1,4 +1,5 @@
-//! A reentrant lock in a hash, in which scripts count the entries of the owner. The scripts are as short as possible.
+//! A reentrant lock in a hash, in which scripts count the entries of the owner. The scripts do no more than the lock
+//! needs.
 
 use std::ops::Range;
 
@@ -17,7 +18,7 @@ pub fn all() -> Vec<Contender> {
     ]
 }
 
-/// `KEYS`: lock. `ARGV`: owner, lease. 1: entered.
+/// `KEYS`: lock. `ARGV`: owner, lease in ms. Replies 1 if the owner has entered, 0 if another owner holds the lock.
 const ENTER: &str = "
 if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
   redis.call('hincrby', KEYS[1], ARGV[1], 1)
@@ -27,7 +28,7 @@ end
 return 0
 ";
 
-/// `KEYS`: lock. `ARGV`: owner. 1: free, 0: still held, nil: not held.
+/// `KEYS`: lock. `ARGV`: owner. Replies 1 if the lock is free now, 0 if the owner still holds it, nil if it did not.
 const LEAVE: &str = "
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   return nil
