@@ -26,7 +26,7 @@ const WAYS = {
   several: [['more'], (dlock, options) => dlock.acquireAll(['job', 'more'], options)],
 };
 
-/** When the wait is given up, in ms after the release of the other owner: mostly close to it. */
+/** When the wait is given up, in ms after the release of the other owner (negative: before it), mostly close to it. */
 function* offsets() {
   for (let ms = -1; ms < 2; ms += 0.1) yield ms;
   for (let ms = 2; ms < 8; ms += 1) yield ms;

@@ -32,6 +32,9 @@ foreach (['ServerError', 'Driver', 'Debts', 'PhpRedisDriver', 'PredisDriver'] as
  * not answered, and a key whose release was not answered is acquired with another owner. The store repeats that release
  * with its next call, and at its end.
  *
+ * A `Hold` is what the store knows of a hold on one server: until when it is certain (`until`), the shortest lease of a
+ * renewal that got no answer (`open`), both in seconds, and whether its release got no answer (`left`).
+ *
  * @phpstan-type Hold array{owner: string, token: int, mode: string, until?: float, open?: float, left?: bool}
  */
 final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStoreInterface

@@ -91,7 +91,9 @@ fn bindings_of_a_key_that_expired_under_a_look_do_not_count_against_new_holders(
     for number in 0..100 {
         server.acquire("k", &format!("x{number}"), Want::Shared, 60_000, 1, true);
     }
-    let Entered::Waiting(first) = server.acquire("k", "w", Want::ExclusiveOnce, 60_000, 2, false) else { panic!() };
+    let Entered::Waiting(first) = server.acquire("k", "w", Want::ExclusiveOnce, 60_000, 2, false) else {
+        panic!("the writer does not wait")
+    };
     for number in 0..36 {
         server.acquire("k", &format!("r{number}"), Want::Shared, 60_000, 100 + number, false);
     }

@@ -342,7 +342,7 @@ fn script(call: &Call, line: Words) -> Words {
     script
 }
 
-/// Closes the sessions that an earlier round has left.
+/// Closes the named sessions that a round has left.
 fn close_sessions(looker: &mut Client) {
     for session in [0, 1] {
         looker.run(close_words(session));

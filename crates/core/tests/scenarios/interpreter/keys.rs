@@ -74,6 +74,7 @@ impl Interpreter {
                 self.engine.input(Input::Swapped(dbs[0], dbs[1]), self.space.now());
                 "OK".to_owned()
             }
+            // The server removes the keys that have expired.
             "evict" => {
                 self.space.expire_actively();
                 "OK".to_owned()

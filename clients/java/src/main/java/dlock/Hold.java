@@ -47,12 +47,12 @@ public final class Hold implements AutoCloseable {
     private final List<Consumer<? super LockLostException>> listeners = new ArrayList<>();
     /** When the command was sent from which the first lease of the hold counts. */
     private final long since;
+    /** The server keeps the lock at least until this time, even if it is released earlier. */
+    private final long staysUntil;
 
     // Guarded by this.
     private State state = State.HELD;
     private LockLostException lost;
-    /** The server keeps the lock at least until this time, even if it is released earlier. */
-    private final long staysUntil;
     private long permits;
     private boolean isEnteredLate;
 
