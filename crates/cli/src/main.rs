@@ -61,7 +61,7 @@ fn main() -> ExitCode {
 fn act_as_first_process(command: &Command) -> std::io::Result<()> {
     match command {
         Command::Run(_) | Command::Acquire(_) => Ok(()),
-        // The agent, the server and a failover have their own way to end by a signal.
+        // Each of these three has its own way to end by a signal.
         Command::Agent(_) | Command::Failover(_) | Command::Serve(_) => signals::reap_in_background(),
         _ => signals::reap_in_background().and_then(|()| signals::end_as_first_process()),
     }

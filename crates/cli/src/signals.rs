@@ -87,7 +87,7 @@ impl Signals {
 pub struct Children(unix::Signal);
 
 impl Children {
-    /// Handles `CHLD` from now on. Call it before there is another thread.
+    /// Handles `CHLD` from now on. Call this before there is another thread.
     pub fn take() -> io::Result<Self> {
         let mut only = SigSet::empty();
         only.add(Signal::SIGCHLD);
