@@ -50,7 +50,7 @@ withEachClient(({ key, run, open, listen }) => {
     const holder = await dlock.acquire(key('patience'));
     const asked = performance.now();
     await refused(() => dlock.acquire(key('patience'), { wait: 200 }));
-    assert(performance.now() - asked >= 199);
+    assert(performance.now() - asked >= 199); // The timers of Node.js may be 1 ms early.
     await untilWaiting(run, key('patience'), 0);
     await holder.release();
   });

@@ -80,7 +80,8 @@ class Heartbeat:
         self.validity = validity
         self._terms = terms
         self._every = math.inf if terms.every is None else terms.every
-        # When the watch began, and when the next question is due.
+        # `_began`: when the watch began. `_asks_at`: when the next question is due. `_hurries`: whether a look is due
+        # now.
         self._began = now
         self._asks_at = now + (_FIRST_LOOK if validity.lease == math.inf else self._third(now))
         self._hurries = False
@@ -90,6 +91,7 @@ class Heartbeat:
         return self._terms.renew is not None and not self.validity.is_capped
 
     def _third(self, now: float) -> float:
+        """Returns a third of the time left, in seconds, or of `every` if that is shorter."""
         return max(0.0, min(self.validity.until - now, self._every)) / 3
 
     def due(self) -> float:
@@ -98,6 +100,7 @@ class Heartbeat:
             return -math.inf
         next_look = self._asks_at
         if self._renews and not self.validity.checks and self._terms.lease is not None:
+            # Renewals go by the lease. With `every`, a look also comes when a question would be due.
             often = math.inf if self._every == math.inf else self._asks_at
             next_look = min(self.validity.renew_at, self.validity.again_at, often)
         return min(next_look, self.validity.until)

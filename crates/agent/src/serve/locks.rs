@@ -147,7 +147,7 @@ fn info(server: &mut Server, call: &Call<'_>) -> Done {
     Ok(())
 }
 
-/// Removes a key that is about to be read if it has expired.
+/// Removes a key that is about to be read if it has expired, and does what follows from that.
 fn expire_before_read(server: &mut Server, name: Name<'_>) {
     server.keys.expire(name);
     server.catch_up();

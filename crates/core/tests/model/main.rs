@@ -31,8 +31,8 @@ proptest! {
     }
 }
 
-/// Draws a history of a few owners that block each other. Each step has bytes of its own, so that proptest can leave
-/// steps out.
+/// Draws a history of a few owners that block each other. Four bytes are the settings. Each step has bytes of its own,
+/// so that proptest can leave steps out.
 fn history() -> impl Strategy<Value = History> {
     let step = || vec(any::<u8>(), STEP_BYTES);
     (vec(any::<u8>(), 4), prop_oneof![vec(step(), 1..40), vec(step(), 1..140)])
