@@ -1,5 +1,5 @@
 'use strict';
-/** A lock that was granted: until when it is known to be held, and how it is kept and released. */
+/** A lock that was granted: until when it is certainly held, and how it is kept and released. */
 
 const { ask, soon } = require('./wire/ask.js');
 const { Tries } = require('./wire/tries.js');
@@ -24,13 +24,13 @@ const { ROUNDED } = require('./validity.js');
  * @property {string} owner
  * @property {number} token
  * @property {number | undefined} slot
- * @property {number} sent since when the lease counts
+ * @property {number} sent when the command was sent: the lease counts from then
  * @property {boolean} isOpen another copy of the command may still be executed
  * @property {import('./options.js').Terms} terms
  * @property {Connection | undefined} own the connection that a session is bound to
- * @property {Connection[]} late others on which the request is unanswered
- * @property {{ heart: Heart, id: string, openings: number } | undefined} named its session, as the grant named it, and
- *   how often that had been opened before
+ * @property {Connection[]} late other connections on which the request is unanswered
+ * @property {{ heart: Heart, id: string, openings: number } | undefined} named the named session, with the id that the
+ *   command had, and how often the session had been opened before
  */
 
 const OVERWRITTEN = 'the key is no lock any more';
@@ -41,32 +41,32 @@ class Lock {
   #granted;
   /** The lease that the next renewal asks for. */
   #lease;
-  /** Until when it is certainly held, and when it must be renewed. */
+  /** Until when the lock is certainly held, and when it must be renewed. */
   #beats;
-  /** The lock stays at least until then, even if it is released earlier. */
+  /** Until when the lock stays even if the program releases it earlier (`atLeast`). */
   #staysUntil;
   #lost = new Ending();
-  /** The controller of `signal`, once the program asks for that. @type {AbortController | undefined} */
+  /** The controller of `signal`, once the program has asked for the signal. @type {AbortController | undefined} */
   #told;
-  /** Why it is lost. */
+  /** Why the lock is lost. */
   #why = '';
-  /** Aborted when it is lost or released. */
+  /** Aborted when the lock is lost or released. */
   #over = new Ending();
   /** The connection of a session, while it is open. @type {Connection | undefined} */
   #own;
   /**
-   * Connections on which a command that binds is unanswered. If it arrives later, it moves the hold there, so they stay
-   * open for as long as the hold: their end would release it.
+   * Connections on which a command that binds the hold is unanswered. If the server executes the command later, the
+   * hold is bound to its connection, whose end would release it. So the connections stay open for as long as the hold.
    */
   #late;
   #isBinding = false;
   /** The server may have released the hold: its connection has ended, or a command that binds it is unanswered. */
   #isUnbound = false;
-  /** The program has it: before, its end is not watched for. */
+  /** Whether the program has the lock. Before that, no timer watches for the end of the lease. */
   #isBegun = false;
-  /** The connections of the hold are closed. */
+  /** Whether the connections of the hold are closed. */
   #isClosed = false;
-  /** For its named session. @type {import('./session.js').Binding | undefined} */
+  /** The binding to a named session. @type {import('./session.js').Binding | undefined} */
   #binding;
   /** @type {NodeJS.Timeout | undefined} */
   #ending;
@@ -79,7 +79,7 @@ class Lock {
     this.#granted = granted;
     this.#lease = granted.terms.lease;
     this.#late = granted.late;
-    // Counted from now, which is late enough: the grant came before.
+    // The time since the grant is not counted: the lock may stay longer than `atLeast`, never shorter.
     this.#staysUntil = performance.now() + granted.terms.atLeast;
     const [lease, now] = [firstLease(granted.terms), performance.now()];
     this.#beats = new Heartbeat(now, { lease, sent: granted.sent, isOpen: granted.isOpen });
@@ -87,7 +87,7 @@ class Lock {
     if (granted.own) this.#bindTo(granted.own);
   }
 
-  // For its acquisition
+  // For the acquisition
 
   /** Gives the hold to the program. */
   begin() {
@@ -99,20 +99,25 @@ class Lock {
     if (session || renew) this.keep();
   }
 
-  /** Until when it is certainly held, once it is confirmed. undefined: its session and its cap tell. */
+  /** Until when the lock is certainly held, once it is confirmed. undefined: the named session and the cap decide. */
   get until() {
     return this.#binding ? undefined : this.#beats.until;
   }
 
-  /** @param {number} sent since when its lease counts, although it is not confirmed */
+  /**
+   * Counts the lease from `sent`, although the hold is not confirmed.
+   *
+   * @param {number} sent
+   */
   restart(sent) {
     if (!this.#isOver) this.#beats.counts(performance.now(), { lease: firstLease(this.#granted.terms), sent });
   }
 
   /**
-   * Asks whether the server has the hold, of which too little time is certain. Only the answer tells how much there is.
+   * Asks whether the server still has a hold of which too little time is certain. Renews the hold, or asks for its cap
+   * if a named session renews it. Returns whether the hold is confirmed.
    *
-   * @param {import('./time.js').Bound} bound ends the asking
+   * @param {import('./time.js').Bound} bound ends the question about the cap
    */
   async confirm(bound) {
     if (this.#binding) return (await this.#learnCap(this.#binding, bound)) && !this.#isOver;
@@ -161,7 +166,7 @@ class Lock {
     try {
       await this.#extend(this.#granted.terms.named?.leaseOf(lease) ?? lease);
     } finally {
-      // The next renewal is due earlier, or later.
+      // The time of the next renewal has changed.
       if (this.#isKept) this.keep();
     }
   }
@@ -173,10 +178,10 @@ class Lock {
     const { terms } = this.#granted;
     const { atLeast } = terms;
     const time = atLeast > 0 ? Math.max(lease, Math.ceil(this.#staysUntil - now)) : lease;
-    // The command may be executed without an answer.
+    // Counted before the command is sent, because the server may execute it without an answer.
     const sent = this.#beats.sends(now, time);
     this.#watchEnd();
-    // Not repeated once the lock is released, or another program goes on with it.
+    // The renewal is not repeated once the lock is released or handed over.
     const renewal = this.#within(this.#over.signal, (bound) => this.#renew(time, bound), ofRenewal(terms));
     const { replies, repeated } = await renewal.catch((error) => {
       if (error === OVER) throw this.#lost.reason ?? new LockLost(this.resource, 'it was released');
@@ -199,7 +204,7 @@ class Lock {
     this.#checkHeld();
     const { own, named } = this.#granted;
     if (own || named) throw new TypeError('a session ends with its program: a lock that is handed over has a lease');
-    // The timer may be late.
+    // The timer that watches for the end of the lease may be late.
     if (this.remaining === 0) throw this.#lose('its lease ended');
     this.#end();
   }
@@ -211,7 +216,7 @@ class Lock {
   }
 
   /**
-   * Leaves the lock to the end of its lease.
+   * Leaves the lock to a lease of this many ms.
    *
    * @param {number} ms
    */
@@ -228,18 +233,18 @@ class Lock {
     }
   }
 
-  /** Releases it at once, `atLeast` or not. */
+  /** Releases the lock at once, even before the end of `atLeast`. */
   async free() {
     const wasHeld = this.remaining > 0;
     this.#end();
     this.#leave();
     try {
       const { replies, repeated } = await this.#within(undefined, (bound) => this.#release(bound));
-      // If a second try finds no hold, the first try has released it, unless the hold was lost before.
+      // If a second try finds no hold, the first try has released the hold, unless the hold was lost before.
       return !replies.includes(null) || (repeated && wasHeld && performance.now() < this.#certain);
     } catch (error) {
       if (isWrongType(error)) return false; // another program has overwritten the key
-      // The session would keep the hold.
+      // A named session would keep the hold, so the session repeats the release.
       const { client, target } = this.#granted;
       this.#binding?.heart.owe(target.release(this.owner, this.token), client.home);
       throw error;
@@ -253,23 +258,24 @@ class Lock {
     await this.release().catch(() => {});
   }
 
-  /** Renews the lease whenever a third of it has passed, until the release or until it is lost: see `using`. */
+  /** Renews the lease whenever a third of it has passed, until the lock is released or lost. */
   keep() {
     clearTimeout(this.#keeping);
-    if (this.#binding || this.#isOver) return; // its session keeps it
+    if (this.#binding || this.#isOver) return; // a named session renews its locks
     this.#isKept = true;
-    if (this.#beats.due === Infinity) return; // a cap is its end
+    if (this.#beats.due === Infinity) return; // the lock ends at its cap
     this.#keeping = timer(() => void this.#refresh(), this.#beats.due - performance.now());
   }
 
-  /** Leaves it to its lease from now on. */
+  /** Ends the renewals: the lock ends with its lease. */
   stopKeeping() {
     this.#isKept = false;
     clearTimeout(this.#keeping);
   }
 
   /**
-   * Asks whether the server has the hold, and when a cap ends it: after a wait, only the server knows when it began.
+   * Asks whether the server has the hold, and when its cap ends it. After a wait, only the server knows when the hold
+   * began. Returns whether the cap is known now.
    *
    * @param {import('./session.js').Binding} binding
    * @param {import('./time.js').Bound} bound
@@ -283,7 +289,7 @@ class Lock {
   }
 
   /**
-   * Runs a task that takes no longer than a command may.
+   * Runs a task that may take as long as a command, or `ms`.
    *
    * @template T
    * @param {AbortSignal | undefined} signal
@@ -295,6 +301,8 @@ class Lock {
   }
 
   /**
+   * Sends a renewal, and waits for the replicas if the lock has some.
+   *
    * @param {number} lease
    * @param {import('./time.js').Bound} bound
    */
@@ -322,7 +330,8 @@ class Lock {
   }
 
   /**
-   * Renews a session, which may be bound to another connection later.
+   * Renews a hold that is bound to a connection, on that connection. Does not repeat the renewal on another connection:
+   * that is a matter of `#bind`.
    *
    * @param {Connection} own
    * @param {string[][]} exchange
@@ -335,7 +344,11 @@ class Lock {
     }
   }
 
-  /** @param {import('./time.js').Bound} bound */
+  /**
+   * Releases the hold: on the connection of its session first, then on others.
+   *
+   * @param {import('./time.js').Bound} bound
+   */
   async #release(bound) {
     const { client, target, owner, token } = this.#granted;
     const commands = target.release(owner, token);
@@ -348,6 +361,7 @@ class Lock {
     return { ...answer, repeated: answer.repeated || isOpen };
   }
 
+  /** Renews the lock, or asks about it if the server renews it. Schedules the next renewal. */
   async #refresh() {
     try {
       await (this.#own && this.#granted.terms.replicas === 0 ? this.#look(this.#own) : this.#extend(this.#lease));
@@ -364,6 +378,8 @@ class Lock {
   }
 
   /**
+   * Acts on the replies to a renewal that was executed.
+   *
    * @param {unknown[]} replies to renewals, none of them null
    * @param {import('./validity.js').Sent} sent
    */
@@ -373,7 +389,7 @@ class Lock {
       this.#watchEnd();
       return;
     }
-    // A cap cut it: it lasts for less than was asked, and the server knows for how long.
+    // A cap cut the renewal: the hold lasts for less than was asked, and the server knows for how long.
     this.#beats.capped(performance.now(), sent);
     const { client, target, token } = this.#granted;
     const asked = this.#beats.asks(performance.now());
@@ -384,14 +400,14 @@ class Lock {
   }
 
   /**
-   * Finds out whether the server is still there, which renews a session by itself.
+   * Asks whether a server that renews the hold itself still has it.
    *
    * @param {Connection} own
    */
   async #look(own) {
     const { target, token, terms } = this.#granted;
     const asked = this.#beats.asks(performance.now());
-    // A later reply is read all the same, so that the session goes on.
+    // A reply that comes after the limit is still read, so that the connection, and with it the session, goes on.
     const look = () => own.exchange(target.check(token));
     const left = await this.#within(this.#over.signal, look, ofLook(terms.answer, this.#lease)).catch((error) => {
       this.#beats.cut(performance.now());
@@ -404,7 +420,11 @@ class Lock {
     this.#watchEnd();
   }
 
-  /** @param {Connection} own the connection that the session is bound to from now on */
+  /**
+   * Records the connection to which the hold is bound. When it ends, the hold is bound to another one.
+   *
+   * @param {Connection} own
+   */
   #bindTo(own) {
     this.#own = own;
     this.#isUnbound = false;
@@ -417,8 +437,8 @@ class Lock {
   }
 
   /**
-   * Binds a session to a new connection, because the server does not answer on the one it has, or has lost it. If the
-   * server is still the same, it has released the lock with the connection, and says so.
+   * Binds the hold to a new connection, because the server does not answer on the old one, or the old one has ended. If
+   * the same server has seen that end, it has released the lock, and replies nil.
    */
   async #bind() {
     if (this.#isBinding || this.#isOver) return;
@@ -429,8 +449,9 @@ class Lock {
     tries.isSuspect = true;
     try {
       await tries.run(async (connection) => {
-        // The server must answer first. A server that hangs could read the renewal after this connection was given up
-        // and a later try has succeeded: it would bind the lock to this connection, and release it when that ends.
+        // The server must answer a question first. A server that hangs could read the renewal late, when a later try
+        // has succeeded on another connection. The lock would then be bound to this connection, and released at its
+        // end.
         await this.#within(bound.signal, ({ signal }) => connection.exchange(target.check(token), signal));
         const lease = this.#lease;
         const sent = this.#beats.sends(performance.now(), lease);
@@ -458,12 +479,16 @@ class Lock {
   }
 
   /**
+   * Keeps a connection open on which a command that binds the hold is unanswered: see `#late`.
+   *
    * @param {Connection} connection
    * @param {Tries} tries that made it
    */
   #keepOpen(connection, tries) {
+    // If the other connections are closed, the lock is released or lost, and `tries` closes this one.
     if (this.#isClosed) return;
-    // The end of the connection would release the lock before the release that is on its way, which would find nothing.
+    // While a release is on its way, the end of the connection would release the lock first, and the release would find
+    // nothing.
     tries.give(connection);
     this.#late.push(connection);
   }
@@ -474,15 +499,20 @@ class Lock {
     for (const connection of this.#late) connection.close();
   }
 
-  /** Until when it is certainly held. */
+  /** Until when the lock is certainly held. */
   get #certain() {
     return this.#binding ? this.#binding.heart.untilOf(this.#binding) : this.#beats.until;
   }
 
-  /** @param {{ heart: Heart, id: string, openings: number }} named the session that keeps it */
+  /**
+   * Binds the hold to a named session.
+   *
+   * @param {{ heart: Heart, id: string, openings: number }} named
+   */
   #join({ heart, id, openings }) {
     const { client, target, owner, token } = this.#granted;
-    // Until the program has it, its cap ends nothing: after a wait nobody knows when it began, and `confirm` asks.
+    // The cap is unknown until `confirm` asks for it, because after a wait the client does not know when the hold
+    // began.
     const cap = { cap: Infinity, isCapKnown: false };
     const binding = {
       ...{ key: target.keys[0] ?? '', database: client.home, token, heart, ...cap, unbound: undefined },
@@ -498,6 +528,7 @@ class Lock {
     this.#binding?.heart.leave(this.#binding);
   }
 
+  /** Sets the timer that finds the lock lost when its lease ends. A named session has a timer of its own. */
   #watchEnd() {
     clearTimeout(this.#ending);
     if (this.#isOver || this.#binding || !this.#isBegun) return;
@@ -511,6 +542,8 @@ class Lock {
   }
 
   /**
+   * Marks the lock as lost, and returns the error. A lock that was released before stays released.
+   *
    * @param {string} why
    * @param {unknown} [cause]
    */
@@ -526,7 +559,7 @@ class Lock {
     return lost;
   }
 
-  /** Marks it as released from now on, whatever answers still come. */
+  /** Marks the lock as released, whatever answers still come. */
   #end() {
     this.#beats.release(performance.now());
     this.#over.abort(OVER);

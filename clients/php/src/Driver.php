@@ -13,21 +13,22 @@ abstract class Driver
     /** How long a command that cleans up may take after the end of a limit, in seconds. */
     public const CLEANUP = 0.5;
 
-    /** How late after the end of a wait its reply may come, in seconds. */
+    /** How long after the end of a wait its reply may come, in seconds. */
     private const LATE = 5.0;
 
-    /** How much too early a timeout of PHP may end, in seconds. No command begins in the last moment of a limit. */
+    /** By how many seconds a timeout of PHP may end too early. No command begins in this last part of a limit. */
     private const EARLY = 0.01;
 
+    /** How many owners this process has made. */
     private static int $owners = 0;
 
-    /** When the limit of the caller is over; null: nobody has called. */
+    /** When the limit of the call that runs is over; null: no call runs. */
     private ?float $ends = null;
 
-    /** The client's own limit for a reply, in seconds, while the driver may have set another one; null: it has not. */
+    /** The client's own limit for a reply, in seconds, while the driver may have set another; null: it has not. */
     private ?float $usual = null;
 
-    /** @throws \InvalidArgumentException a client that is not understood */
+    /** @throws \InvalidArgumentException a client of another library */
     final public static function of(object $client): self
     {
         return match (true) {
@@ -38,28 +39,31 @@ abstract class Driver
     }
 
     /**
-     * Whether an exception of a call says that no answer came. The command may still be executed.
+     * Returns whether an exception of a call says that no answer came. The command may still be executed.
      */
     final public static function isUnanswered(\Throwable $e): bool
     {
         return $e instanceof \RedisException || $e instanceof \RedisClusterException || $e instanceof \Predis\PredisException;
     }
 
-    /** A name that nobody else has, and that says who it is. */
+    /** Returns an owner that nobody else has, and that names its host and process. */
     final public static function newOwner(): string
     {
+        // A host has no colon and no space in an owner, and no character that is not ASCII.
         $host = substr(preg_replace('/[^!-9;-~]/', '?', gethostname() ?: ''), 0, 24);
 
         return sprintf('%s:%d:%d:%s', $host, getmypid(), ++self::$owners, bin2hex(random_bytes(8)));
     }
 
-    /** Seconds of a clock that nobody sets. */
+    /** Returns the seconds of a clock that only goes forward. */
     final public static function now(): float
     {
         return hrtime(true) / 1e9;
     }
 
     /**
+     * Sends a command, and returns its reply.
+     *
      * @param list<string|int> $arguments what follows the key
      * @param bool             $waits     whether the reply may take longer than the client's own limit
      *
@@ -74,7 +78,7 @@ abstract class Driver
     }
 
     /**
-     * Runs a call. All its commands together have the client's own limit for a reply, or $most seconds if that is less.
+     * Runs $work. All its commands together have the client's own limit for a reply, or $most seconds if that is less.
      *
      * @template T
      *
@@ -88,7 +92,7 @@ abstract class Driver
     }
 
     /**
-     * Runs a call that waits. All its commands together have $seconds, and some more for a late reply; null: no limit.
+     * Runs $work, which waits. All its commands together have $seconds, and LATE more for a late reply; null: no limit.
      *
      * @template T
      *
@@ -101,19 +105,19 @@ abstract class Driver
         return $this->within(null === $seconds ? \INF : $seconds + self::LATE, $work);
     }
 
-    /** How long a command may wait in the queue of the server, in seconds. */
+    /** Returns how long a command may wait in the queue of the server, in seconds. */
     public function longestBlock(): float
     {
         return \INF;
     }
 
-    /** Where the client is connected to, or was last: a client that has lost its connection does not say it. */
+    /** Returns a name of the server and database to which the client is connected, or was connected last. */
     abstract public function server(): string;
 
-    /** Whether the client gives its replies later: it is between multi() or pipeline() and exec(). */
+    /** Returns whether the client is between multi() or pipeline() and exec(), and gives its replies later. */
     abstract public function isBusy(): bool;
 
-    /** A field of a map. */
+    /** Returns a field of a map that is a list of names and values; null: there is none. */
     final public static function field(mixed $pairs, string $name): mixed
     {
         $at = \is_array($pairs) ? array_search($name, $pairs, true) : false;
@@ -122,46 +126,50 @@ abstract class Driver
     }
 
     /**
-     * Whether a server says that it writes nothing now: it is no primary, has not loaded its data, or pauses. An agent without
-     * an answer says LOADING, too.
+     * Returns whether an error says that the server writes nothing now: it is no primary, has not loaded its data, or
+     * pauses. An agent without an answer says LOADING, too.
      */
     final protected static function isForNow(string $error): bool
     {
         return 1 === preg_match('/^(READONLY|LOADING|MASTERDOWN|CLUSTERDOWN|UNBLOCKED|NOREPLICAS|MISCONF|BUSY) /', $error);
     }
 
-    /** FOREIGN, or an exception, for any other error of a server. */
+    /** Returns FOREIGN for a WRONGTYPE, and throws any other error of a server. */
     final protected static function refused(string $error): string
     {
         return str_starts_with($error, 'WRONGTYPE ') ? self::FOREIGN : throw ServerError::from($error);
     }
 
-    /** @param list<string|int> $arguments */
+    /**
+     * Sends a command through the client, and returns its reply, with the limit of left().
+     *
+     * @param list<string|int> $arguments
+     */
     abstract protected function send(string $command, string $key, array $arguments, bool $waits): mixed;
 
-    /** The client's own limit for a reply, in seconds; INF: none. */
+    /** Returns the client's own limit for a reply, in seconds; INF: none. */
     abstract protected function limit(): float;
 
-    /** Limits the next replies, each of them, as far as the client can. */
+    /** Limits each of the next replies, if the client can. */
     abstract protected function setLimit(float $seconds): void;
 
-    /** How long commands go on that clean up, in seconds: 0 if the client cannot limit them. */
+    /** Returns how long commands that clean up may go on, in seconds: 0 if the client cannot limit them. */
     protected function grace(): float
     {
         return 0;
     }
 
-    /** How long the next reply may take, in seconds. Null: the limit of the caller is over. */
+    /** Returns how long the next reply may take, in seconds. Null: the limit of the call is over. */
     final protected function left(bool $waits = false): ?float
     {
         $now = self::now();
-        // A read may end a moment early. No connection is made in the time that is left then.
+        // A read may end EARLY before its limit. The client must not begin to connect in the moment that is left.
         $ends = $now < $this->ends - self::EARLY ? $this->ends : $this->ends + ($this->grace() ?: -self::EARLY);
 
         return $now < $ends ? max(0.001, min($ends - $now, $waits ? \INF : $this->usual)) : null;
     }
 
-    /** A timeout of PHP in seconds: 0 is PHP's own, and less than 0 none. */
+    /** Returns a timeout of PHP in seconds: 0 stands for PHP's default, and a negative number for no timeout. */
     final protected static function seconds(float $timeout): float
     {
         $seconds = $timeout ?: (float) \ini_get('default_socket_timeout');
@@ -169,7 +177,7 @@ abstract class Driver
         return $seconds < 0 ? \INF : $seconds;
     }
 
-    /** A call within another call has the limit of the outer one. */
+    /** Runs $work with a limit. Within another call, the limit of the outer call counts. */
     private function within(float $seconds, callable $work): mixed
     {
         if (null !== $this->ends) {
@@ -184,7 +192,7 @@ abstract class Driver
             try {
                 $this->ends = null;
                 $this->restore();
-            } catch (\Throwable $e) { // A signal handler threw. If another one throws, the next call restores it.
+            } catch (\Throwable $e) { // A signal handler threw. If it throws again, the next call restores the limit.
                 $this->ends = null;
                 $this->restore();
                 throw $e;

@@ -1,4 +1,4 @@
-"""A connection with a reply that nobody has read serves nobody else: its data would reach another user."""
+"""A connection with an unread reply is not used again: the next command would take that reply for its own."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from servers import Server
 
 
 async def reads_its_own(own: Any, client: redis.Redis) -> None:
-    """Reads with the one connection of the pool."""
+    """Fails unless the one connection of the pool gets the replies to its own commands."""
     client.set("user:1", "alice")
     client.set("user:2", "bob")
     assert [await own.get("user:1"), await own.get("user:2")] == [b"alice", b"bob"]
 
 
-async def test_an_error_before_the_reply_of_wait(kit: Kit, client: redis.Redis) -> None:
+async def test_a_wrong_type_before_the_reply_to_wait_leaves_no_reply_unread(kit: Kit, client: redis.Redis) -> None:
     own = kit.client(max_connections=1)
     client.rpush("job", "a list")
     assert not await kit.extra("job", client=own, timeout=10, replicas=1).acquire(blocking=False)
@@ -33,13 +33,13 @@ async def test_an_error_before_the_reply_of_wait(kit: Kit, client: redis.Redis) 
 
 @pytest.fixture(scope="module")
 def refusing() -> Iterator[Server]:
-    """A server without the replica that writing needs, and with too little memory if asked."""
+    """A server that refuses writes: it lacks a replica, or memory if a test sets that."""
     with Server("--min-replicas-to-write", "1") as server:
         yield server
 
 
 @pytest.mark.parametrize("code", ["NOREPLICAS", "OOM", "NOPERM"])
-async def test_an_error_of_the_server_before_the_reply_of_wait(kit: Kit, refusing: Server, code: str) -> None:
+async def test_a_refusal_before_the_reply_to_wait_leaves_no_reply_unread(kit: Kit, refusing: Server, code: str) -> None:
     settings = {
         "NOREPLICAS": {"min-replicas-to-write": 1, "maxmemory": 0},
         "OOM": {"min-replicas-to-write": 0, "maxmemory": 1},
@@ -57,28 +57,28 @@ async def test_an_error_of_the_server_before_the_reply_of_wait(kit: Kit, refusin
     await reads_its_own(own, refusing.client)
 
 
-async def test_too_few_replicas(kit: Kit, client: redis.Redis) -> None:
+async def test_too_few_replicas_leave_no_reply_unread(kit: Kit, client: redis.Redis) -> None:
     own = kit.client(max_connections=1)
     with pytest.raises(redis_dlock.ReplicasError):
         await kit.extra("job", client=own, timeout=10, replicas=1, replicas_timeout=0.01).acquire(blocking=False)
     await reads_its_own(own, client)
 
 
-async def test_a_cancellation_at_any_point(client: redis.Redis) -> None:
-    """The replies of an acquisition with two commands, and of a release."""
+async def test_a_cancellation_at_any_point_leaves_no_reply_unread(client: redis.Redis) -> None:
+    """Cancels an acquisition, which sends two commands, and a release, after each number of turns of the event loop."""
     cancelled = 0
     async with pool_of_one() as own:
         for turns in range(60):
             lock = redis_dlock.asyncio.DLock(own, "job", timeout=60, replicas=1, replicas_timeout=0.005)
             await cancel_after(turns, lock.acquire(blocking=False))
-            # The cleanup may have it for a moment.
-            await asyncio.to_thread(soon, "it is back", lambda: not own.connection_pool._in_use_connections)
+            # The cleanup of the acquisition may have the connection for a moment.
+            await asyncio.to_thread(soon, "the connection is back", lambda: not own.connection_pool._in_use_connections)
             await reads_its_own(own, client)
             held = redis_dlock.asyncio.DLock(own, f"held:{turns}", timeout=60)
             assert await held.acquire()
             cancelled += await cancel_after(turns, held.release())
             await reads_its_own(own, client)
-    assert cancelled > 2
+    assert cancelled > 2, "some releases were cancelled before they ended"
 
 
 async def cancel_after(turns: int, work: Any) -> bool:
@@ -94,21 +94,21 @@ async def cancel_after(turns: int, work: Any) -> bool:
 
 @asynccontextmanager
 async def pool_of_one() -> AsyncIterator[Any]:
-    """A client with one connection."""
+    """Yields a client with one connection."""
     async with redis.asyncio.Redis(**address(), max_connections=1) as own:
         yield own
 
 
 class Interrupted(BaseException):
-    """As `KeyboardInterrupt`."""
+    """An interrupt, as `KeyboardInterrupt` is one."""
 
 
 @pytest.mark.parametrize("call", ["read_response", "can_read", "send_packed_command"])
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_an_interrupt_between_two_replies(
+def test_an_interrupt_at_any_call_leaves_no_reply_unread(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch, call: str, number: int
 ) -> None:
-    """In each call into redis-py, before and after it."""
+    """Interrupts an acquisition before and after the first, second and third call of a method of redis-py."""
     client.set("user:1", "alice")
     client.set("user:2", "bob")
     for after in (False, True):

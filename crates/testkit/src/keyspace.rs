@@ -38,7 +38,7 @@ pub struct MemorySurroundings {
     pub us_per_look: std::cell::Cell<u64>,
     /// How much time passes with every key that is opened, in µs.
     pub us_per_open: u64,
-    /// How much of the time the machine ran other programs, in µs.
+    /// For how long the machine has run other programs instead of the server, in µs.
     pub others_us: u64,
     /// The time that looks at the clock have taken since the clock was set.
     looked_us: std::cell::Cell<u64>,
@@ -60,9 +60,9 @@ pub struct MemorySurroundings {
     pub keeps_expired: bool,
     /// The `RELEASE` that runs. It may be replicated verbatim.
     pub running: Option<RunningRelease>,
-    /// The changes that were replicated and not taken yet.
+    /// The replicated changes, for [`MemorySurroundings::take_stream`].
     stream: Vec<(KeyName, Replicated)>,
-    /// The locks that commands of the server removed and that were not taken yet.
+    /// The names of locks that the server has removed, for [`MemorySurroundings::take_unlinked`].
     unlinked: Vec<KeyName>,
     /// The keys whose changes were reported to `WATCH` and `CLIENT TRACKING`.
     pub modified: BTreeSet<KeyName>,
@@ -115,7 +115,7 @@ impl MemorySurroundings {
         self.uptime_ahead_us = us.cast_signed() - self.now_us.cast_signed();
     }
 
-    /// Returns the time in ms.
+    /// Returns the time of the clock in Unix ms. Counts as a look at the clock.
     pub fn ms(&self) -> u64 {
         self.now().ms().get()
     }
@@ -130,8 +130,8 @@ impl MemorySurroundings {
         &self.stream
     }
 
-    /// Takes the names of the locks that commands of the server have removed since the last call. A server reports them
-    /// to its modules.
+    /// Takes the names of the locks that the server has removed since the last call. A server reports their removal to
+    /// its modules.
     pub fn take_unlinked(&mut self) -> Vec<KeyName> {
         std::mem::take(&mut self.unlinked)
     }
@@ -197,13 +197,14 @@ impl Surroundings for MemorySurroundings {
     }
 
     fn replicate_verbatim(&mut self, name: Name<'_>) {
-        // No command runs while a replica replays a `RELEASE`, and a replica replicates nothing.
+        // A replica that replays a `RELEASE` has no running command, and replicates nothing.
         if let Some(release) = self.running.clone() {
             self.stream.push((owned(name), Replicated::Release(release)));
         }
     }
 
     fn gone(&mut self, name: Name<'_>, lock: Option<&Lock>, how: Gone) {
+        // The replica gets a rename as such: the test renames the key there, too.
         if how != Gone::Renamed {
             self.stream.push((owned(name), Replicated::Removed));
         }
@@ -221,9 +222,9 @@ fn owned(name: Name<'_>) -> KeyName {
     (name.db, name.key.to_vec())
 }
 
-/// The seed of the tables of keys. Any seed will do, but it must always be the same.
+/// The seed of the tables of keys. Any seed will do, if it is always the same: then a test repeats its order of keys.
 const SEED: u64 = 7;
-/// The most looks of the engine at a clock that is not set meanwhile. More of them are taken for an endless loop.
+/// How many looks at the clock, without a change of the clock, count as an endless loop of the engine.
 const MOST_LOOKS: u64 = 100_000;
 
 impl Default for MemoryKeyspace {
@@ -267,7 +268,7 @@ impl MemoryKeyspace {
         lock
     }
 
-    /// `DUMP`. Returns `None` without a lock.
+    /// Returns the bytes of a lock, as `DUMP` does; `None` if the key has no lock.
     pub fn dump(&self, key: &KeyName) -> Option<Vec<u8>> {
         let lock = self.lock(key);
         let mut bytes = Vec::new();
@@ -275,7 +276,7 @@ impl MemoryKeyspace {
         (!lock.is_empty()).then_some(bytes)
     }
 
-    /// Saves and loads everything.
+    /// Saves all keys and loads them again.
     pub fn reload(&mut self) {
         for name in self.names() {
             if let (Some(bytes), Some(expiry)) = (self.dump(&name), self.expiry(&name)) {
@@ -290,12 +291,12 @@ impl MemoryKeyspace {
         self.keys.expire_some(0, usize::MAX);
     }
 
-    /// Applies the changes that were replicated since the last call to a replica.
+    /// Applies to a replica the changes that were replicated since the last call.
     pub fn replicate_to(&mut self, replica: &mut MemoryKeyspace, memory: &mut Memory) {
         MemoryKeyspace::replay_on(self.take_stream(), replica, memory);
     }
 
-    /// Applies the changes that a primary has replicated to a replica.
+    /// Applies to a replica the changes that a primary has replicated.
     pub fn replay_on(stream: Vec<(KeyName, Replicated)>, replica: &mut MemoryKeyspace, memory: &mut Memory) {
         for (key, what) in stream {
             let done = match what {

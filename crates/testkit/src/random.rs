@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-/// Returns the choices of the seed in `DLOCK_SEED`, or else of `seed`. Prints the seed.
+/// Returns the choices of the seed in `DLOCK_SEED`, or of `seed` if the variable is not set. Prints the seed.
 pub fn seeded(seed: u64) -> Random {
     let seed = std::env::var("DLOCK_SEED").map_or(seed, |text| text.parse().expect("a number in DLOCK_SEED"));
     eprintln!("random operations of DLOCK_SEED={seed}");
@@ -21,7 +21,8 @@ impl Random {
         Random(seed)
     }
 
-    /// Returns the choices of a seed for a purpose. Each purpose gets other numbers.
+    /// Returns the choices of a seed for a purpose. Each purpose gets other numbers, because a hash of its name
+    /// (FNV-1a) is mixed into the seed.
     pub fn of(seed: u64, purpose: &str) -> Random {
         let mix = |state: u64, byte: u8| (state ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         let mut random = Random(purpose.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, mix));
@@ -48,7 +49,7 @@ impl Random {
         range.start + self.below(range.end.saturating_sub(range.start))
     }
 
-    /// Draws a number between `-most` and `most`.
+    /// Draws a number from `-most` to `most`.
     pub fn around_zero(&mut self, most: u64) -> i64 {
         self.below(2 * most + 1).cast_signed() - most.cast_signed()
     }

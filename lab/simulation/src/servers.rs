@@ -17,28 +17,33 @@ pub struct Place {
 }
 
 struct Lineage {
-    /// Where it branched off.
+    /// The place of the older lineage from which this one branched off.
     from: Option<Place>,
     units: Vec<Unit>,
 }
 
+/// Changes that are applied together.
 #[derive(Clone)]
 struct Unit {
     changes: Vec<(KeyName, Replicated)>,
+    /// The state of the primary's model after these changes.
     after: Snapshot,
 }
 
 pub struct Server {
     pub world: World,
     pub is_up: bool,
-    /// The last unit that it has.
+    /// The last unit that the server has.
     pub place: Place,
-    /// The last unit that it would have after a crash.
+    /// The last unit that the server would have after a crash.
     synced: Place,
+    /// The last RDB file, or the base of the AOF, and the last unit in it.
     rdb: (Place, SavedKeys),
+    /// How far the server's clock was ahead of the true time at the start, with the jumps since, in µs.
     skew_us: i64,
+    /// How much the server's clock gains, in millionths.
     drift: i64,
-    /// How often it has forgotten its sessions.
+    /// How often the server has forgotten its sessions.
     run: usize,
 }
 
@@ -46,14 +51,14 @@ pub struct Servers {
     pub all: Vec<Server>,
     /// The server that clients are told to connect to.
     pub primary: usize,
-    /// A server that calls itself a primary though another was promoted.
+    /// A server that still calls itself a primary although another was promoted.
     pub former: Option<usize>,
     /// The slots that the other node serves.
     moved: [bool; SLOTS.len()],
     files: Files,
     lineages: Vec<Lineage>,
     pub now_us: u64,
-    /// The faults that can explain two owners who believe to hold a lock.
+    /// The faults that can explain why two owners believe at once that they hold a lock.
     pub faults: Faults,
 }
 
@@ -133,11 +138,12 @@ impl Servers {
         BEGIN_US + self.now_us
     }
 
-    /// Returns whether a clock is, or was, not at the true time.
+    /// Returns whether the clock of a server differs, or has differed, from the true time.
     pub fn has_wrong_clock(&self) -> bool {
         self.faults.jumps > 0 || self.all.iter().any(|server| server.skew_us != 0 || server.drift != 0)
     }
 
+    /// Tells a server the time by its clock.
     pub fn set_clock(&mut self, server: usize) {
         let (clock, uptime) = (self.clock(server), self.uptime());
         let world = &mut self.all[server].world;
@@ -146,9 +152,10 @@ impl Servers {
         }
     }
 
+    /// Sets the clock of a server forward or back, unless it is already 4 s wrong.
     pub fn jump(&mut self, server: usize, by_us: i64) {
         let Server { is_up, skew_us, world, .. } = &mut self.all[server];
-        // A server that is held still and whose clock goes back would be held still for longer.
+        // A pause ends by the server's clock: if the clock went back, the pause would become longer.
         if *is_up && world.role() != Role::HeldStill && skew_us.abs() < 4_000_000 {
             *skew_us += by_us;
             self.faults.jumps += 1;
@@ -156,12 +163,12 @@ impl Servers {
         }
     }
 
-    /// Returns the next timer of a server: the true time, and the server's number.
+    /// Returns the true time of the next timer of all servers, and the number of its server.
     pub fn next_timer(&self) -> Option<(u64, usize)> {
         let due = (0..SERVERS).filter(|server| self.all[*server].is_up).filter_map(|server| {
             let at = self.all[server].world.wake_at_us()?;
             let left = at.saturating_sub(self.clock(server));
-            // A clock that is slow needs a little longer.
+            // A slow clock needs a little longer: drifts are at most half a thousandth.
             Some((self.now_us + left + left / 1000, server))
         });
         due.min()
@@ -179,7 +186,7 @@ impl Servers {
 
     // The stream.
 
-    /// Returns whether what is at `earlier` is part of what is at `later`.
+    /// Returns whether a server at `later` has all units of a server at `earlier`.
     pub fn contains(&self, later: Place, earlier: Place) -> bool {
         let mut place = later;
         loop {
@@ -193,6 +200,7 @@ impl Servers {
         }
     }
 
+    /// Returns the unit at a place, which may belong to an older lineage. `None` at the start of a stream.
     fn unit(&self, mut place: Place) -> Option<&Unit> {
         loop {
             let lineage = &self.lineages[place.lineage];
@@ -206,6 +214,7 @@ impl Servers {
         }
     }
 
+    /// Returns the state of the model after the unit at a place.
     fn snapshot(&self, place: Place) -> Snapshot {
         self.unit(place).map(|unit| unit.after.clone()).unwrap_or_default()
     }
@@ -226,7 +235,8 @@ impl Servers {
         self.faults.former_units += usize::from(self.former == Some(server));
     }
 
-    /// Sends `units` units to a replica. A replica with units that its primary does not have is synchronized first.
+    /// Sends at most `units` units to a replica. A replica with units that the primary does not have gets a full sync
+    /// first. Fails if a replica that has all units differs from its primary.
     pub fn replicate(&mut self, server: usize, units: usize) {
         let primary = self.primary;
         if server == primary || !self.all[server].is_up || !self.all[primary].is_up || self.former == Some(server) {
@@ -254,6 +264,7 @@ impl Servers {
         }
     }
 
+    /// Gives a replica all keys of the primary: a full sync.
     fn synchronize(&mut self, server: usize) {
         let place = self.all[self.primary].place;
         let primary = self.primary;
@@ -267,6 +278,7 @@ impl Servers {
 
     // Files.
 
+    /// Syncs the AOF of a server to disk, if there is one.
     pub fn fsync(&mut self, server: usize) {
         let Server { place, synced, is_up, .. } = &mut self.all[server];
         if *is_up && self.files != Files::Rdb {
@@ -274,10 +286,10 @@ impl Servers {
         }
     }
 
+    /// Writes the RDB file of a server. With an AOF, this stands for the rewrite of the AOF.
     pub fn save(&mut self, server: usize) {
         let Server { place, synced, is_up, rdb, world, .. } = &mut self.all[server];
         if *is_up {
-            // Where there is an AOF, this is its rewrite.
             *rdb = (*place, world.save(true));
             *synced = *place;
         }
@@ -292,7 +304,8 @@ impl Servers {
         }
     }
 
-    /// Starts a server that has crashed: the primary goes on as a primary.
+    /// Starts a server that has crashed, with what its files have. The primary goes on as a primary, other servers are
+    /// replicas.
     pub fn restart(&mut self, server: usize) -> Result<(), String> {
         if self.all[server].is_up {
             return Ok(());
@@ -320,7 +333,8 @@ impl Servers {
         self.stand_up(server)
     }
 
-    /// Promotes a replica, if it is one and no former primary still writes. Returns whether it was promoted.
+    /// Promotes a server if it is a replica that has nothing that the primary lacks, and no former primary still
+    /// writes. Returns whether the server was promoted.
     pub fn promote(&mut self, server: usize) -> Result<bool, String> {
         let former = self.primary;
         let is_replica = server < REPLICATED && server != former && self.former.is_none();
@@ -338,6 +352,7 @@ impl Servers {
         Ok(true)
     }
 
+    /// Makes a server a primary with what it has.
     fn stand_up(&mut self, server: usize) -> Result<(), String> {
         let place = self.all[server].place;
         let snapshot = self.snapshot(place);
@@ -360,7 +375,7 @@ impl Servers {
         Ok(())
     }
 
-    /// Makes a primary, or a former one, a replica.
+    /// Makes a primary, or a former primary, a replica.
     pub fn demote(&mut self, server: usize) {
         if self.former == Some(server) {
             self.former = None;
@@ -372,7 +387,7 @@ impl Servers {
 
     // Slots.
 
-    /// Moves a slot to the other node.
+    /// Moves a slot to the other node. Returns whether the slot could be moved now.
     pub fn move_slot(&mut self, slot: usize) -> bool {
         let (source, target) = (self.primary, OTHER_NODE);
         if self.moved[slot] || !self.is_writing(source) || self.former.is_some() {
@@ -412,5 +427,5 @@ impl Servers {
     }
 }
 
-/// The true time at which a run begins.
+/// The true time at which a run begins, in µs of Unix time. The monotonic clocks begin with it, too.
 const BEGIN_US: u64 = 1_000_000_000_000;

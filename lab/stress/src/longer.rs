@@ -1,4 +1,4 @@
-//! Steps of more than one command, or whose effect comes later than the reply.
+//! Steps that have more than one command, or that have an effect after the reply.
 
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use crate::round::{Place, Round, SOON, When, connect};
 use crate::step::{Call, Step};
 
 impl Round {
+    /// Sends calls in `MULTI` and `EXEC`.
     pub(super) fn transaction(&mut self, who: usize, calls: &[Call], before: Before) -> Result<When, String> {
         self.send(who, &words("MULTI"))?;
         same("the reply", self.connection(who)?.reply(), Answer::Okay)?;
@@ -30,6 +31,7 @@ impl Round {
         self.run(who, &words("EXEC"), Reply::All(expected), before)
     }
 
+    /// Sends a request whose wait, if there is one, ends after a moment.
     pub(super) fn call_briefly(&mut self, who: usize, call: &Call, before: Before) -> Result<When, String> {
         let expected = self.expect(who, call, Place::Connection)?;
         let line = call.words(&self.model, MOMENT_MS);
@@ -38,7 +40,7 @@ impl Round {
         }
         self.send(who, &line)?;
         let client = self.client(who)?;
-        // A request that takes the place of an earlier copy may be granted at once.
+        // A repeat that takes over the place of its first copy may be granted at once, and does not wait then.
         if self.model.is_waiting(client) {
             self.model.give_up(client, Reply::Nil);
             self.reach("wait that timed out");
@@ -46,12 +48,14 @@ impl Round {
         Ok(When::Soon)
     }
 
+    /// Lets a key expire after a moment. For the model, the key is deleted.
     pub(super) fn expire(&mut self, who: usize, key: KeyNo, before: Before) -> Result<When, String> {
         let expected = self.model.delete(key);
         self.run(who, &words(&format!("PEXPIRE {} {MOMENT_MS}", name_of(key))), expected, before)?;
         Ok(When::Soon)
     }
 
+    /// Lets a hold lapse after a moment. If `persists`, the key stays: it loses its TTL before.
     pub(super) fn lapse(
         &mut self,
         who: usize,
@@ -68,7 +72,8 @@ impl Round {
         let expected = self.expect(who, &call, Place::Connection)?;
         let line = call.words(&self.model, 0);
         if persists {
-            // In one go, so that the lease has not ended yet.
+            // All commands are sent before any reply is read, so that the lease does not end between them. The first
+            // three replies are `OK` and twice `QUEUED`.
             let expected = Reply::All(vec![expected, self.model.set_ttl(key, None)]);
             self.send(who, &words("MULTI"))?;
             self.send(who, &line)?;
@@ -112,7 +117,7 @@ impl Round {
         }
         self.look(before, When::Now)?;
         self.reach("the watchdog met an early expiry");
-        // The lease is made long again before it ends on a busy machine.
+        // The lease becomes long again, so that the hold does not lapse on a busy machine.
         let long = Renewal {
             client: 0,
             owner,
@@ -128,6 +133,7 @@ impl Round {
         self.run(who, &line, expected, before)
     }
 
+    /// Ends a connection, and opens another in its place. If `by_server`, the server kills the connection first.
     pub(super) fn disconnect(&mut self, who: usize, by_server: bool) -> Result<When, String> {
         let client = self.client(who)?;
         let bound = self.model.holds().any(|(_, hold)| hold.session == Some(client));
@@ -143,16 +149,17 @@ impl Round {
         let new = connect(self.port, who);
         self.story.push(format!("client {client} is gone, client {} comes", new.id));
         if let Some(place) = self.connections.get_mut(who) {
-            // The old one is closed here.
+            // The old connection is closed here.
             *place = new;
         }
         self.model.disconnect(client);
         Ok(When::Soon)
     }
 
+    /// Ends a wait by `CLIENT UNBLOCK`.
     pub(super) fn unblock(&mut self, who: usize, with_error: bool) -> Result<When, String> {
         let client = self.client(who)?;
-        // In a pause, the connection of the waiter may have ended before.
+        // In a pause, an earlier step may have ended the connection of the waiter.
         if !self.model.is_waiting(client) {
             return Ok(When::Now);
         }
@@ -163,7 +170,8 @@ impl Round {
         Ok(When::Soon)
     }
 
-    /// The server holds its data still. Afterwards it does the work that was due meanwhile, then runs the kept command.
+    /// Pauses the server, plays the steps `meanwhile`, and ends the pause. Then the server does the work that was due
+    /// in the pause, and after that runs the command `kept`, which was sent in the pause.
     pub(super) fn pause(
         &mut self,
         meanwhile: &[Step],
@@ -192,14 +200,16 @@ impl Round {
     }
 }
 
-/// A lease, a wait or an expiry whose end is waited for.
+/// A lease, a wait or an expiry that the step outlives.
 const MOMENT_MS: u64 = 25;
-/// The same where the server must have run another command before the end.
+/// A lease that the step outlives, and that is long enough for one more command.
 const LONG_MOMENT_MS: u64 = 200;
-/// A lease of which a third (when the watchdog renews it) passes soon, and the rest not even on a busy machine.
+/// A lease that the watchdog renews soon, after a third of it, and that does not end before, even on a busy machine.
 const SHORT_LEASE_MS: u64 = 3000;
+/// A lease that no step outlives.
 const LONG_LEASE_MS: u64 = 1_000_000;
 /// An expiry that is earlier than the end of every lease but the short one.
 const EARLY_MS: u64 = 121_000;
-/// How long after a pause the server may serve events late: every 20 ms, it looks whether the pause is over.
+/// How long after a pause the server may serve events late. Every 20 ms, the module looks whether the pause is over; a
+/// busy machine takes longer.
 const CATCH_UP: Duration = Duration::from_secs(1);

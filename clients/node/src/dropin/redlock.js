@@ -1,5 +1,5 @@
 'use strict';
-/** The interface of redlock 5 over the locks of one server, whose module decides: nothing polls, and no script is sent. */
+/** The interface of redlock 5 for the locks of one server. The module decides: nothing polls, and no script is sent. */
 
 const { EventEmitter } = require('node:events');
 
@@ -21,10 +21,10 @@ const DEFAULTS = Object.freeze({
   retryJitter: 100,
   automaticExtensionThreshold: 500,
 });
-/** By how many ms a duration must be longer than the threshold of `using`. */
+/** By how many ms the duration of `using` must be longer than the setting `automaticExtensionThreshold`. */
 const LONGER = 100;
 
-// Programs compare these two texts.
+// The texts are those of redlock, because programs compare them.
 const FAILED = 'The operation was unable to achieve a quorum during its retry window.';
 const EXPIRED = 'Cannot extend an already-expired lock.';
 
@@ -53,7 +53,7 @@ class ExecutionError extends Error {
  * @typedef {object} Held
  * @property {import('../hold.js').Lock} hold
  * @property {number} drift
- * @property {boolean} isReplaced another object stands for the hold
+ * @property {boolean} isReplaced `extend` has returned another object for the hold
  */
 
 /** @type {WeakMap<Lock, Held>} */
@@ -89,7 +89,10 @@ class Lock {
     return heldBy(this).hold.token;
   }
 
-  /** By `Date.now()`. The hold itself counts by a clock that only goes forward. */
+  /**
+   * When the lock expires, by `Date.now()`; 0 if it has expired. The hold itself counts by a clock that only goes
+   * forward.
+   */
   get expiration() {
     const { hold, drift, isReplaced } = heldBy(this);
     const left = isReplaced ? 0 : Math.floor(hold.remaining - drift);
@@ -116,7 +119,7 @@ class Redlock extends EventEmitter {
    */
   constructor(clients, settings = {}, scripts = {}) {
     super();
-    this.on('error', () => {}); // an event of this name without a listener would end the program
+    this.on('error', () => {}); // without a listener, an event `error` would end the program
     this.clients = new Set(clients);
     const [client, ...others] = this.clients;
     if (!client) throw new Error('Redlock must be instantiated with at least one redis client.');
@@ -189,12 +192,12 @@ class Redlock extends EventEmitter {
     try {
       result = await routine(signal);
     } catch (error) {
-      await lock.release().catch(() => {}); // then the lease ends it
+      await lock.release().catch(() => {}); // if the release fails, the lease ends the lock
       throw error;
     }
     if (signal.aborted) throw signal.error;
     await lock.release().catch((error) => {
-      // Without an answer the lock was held all the same, up to here.
+      // A release without an answer is no error: the lock was held up to here.
       if (!(error.cause instanceof NoAnswer)) throw error;
     });
     return result;
@@ -232,7 +235,7 @@ class Redlock extends EventEmitter {
   }
 
   /**
-   * The signal of a lock, with an error that programs of redlock know.
+   * Returns a signal that aborts when the lock is lost, with the error that programs of redlock know.
    *
    * @param {Lock} lock
    * @returns {Signal}
@@ -251,8 +254,9 @@ class Redlock extends EventEmitter {
   }
 
   /**
-   * The one attempt of an operation. Only a refusal and silence are votes: a server without the module, a wrong argument
-   * and a missing permission reject as they are.
+   * Runs an operation, as the one attempt of redlock. A refusal, and an answer that does not come, reject with an
+   * `ExecutionError`, as votes against. Other errors, such as a missing module, argument or permission, reject as they
+   * are.
    *
    * @param {number} resources how many
    * @param {() => Promise<unknown>} operation
@@ -311,7 +315,7 @@ function settingsOf(before, settings = {}) {
 }
 
 /**
- * As long as the attempts of redlock take at the longest.
+ * Returns the limits of a wait that is as long as the attempts of redlock take at the longest.
  *
  * @param {Settings} settings
  */
@@ -322,7 +326,7 @@ function waitOf({ retryCount, retryDelay, retryJitter }) {
 
 // TypeScript's CommonJS asks for this property before it looks for `default`.
 Object.defineProperty(exports, '__esModule', { value: true });
-// Each name by itself, so that `import` finds it.
+// Each name is assigned by itself, so that `import` finds it.
 exports.ExecutionError = ExecutionError;
 exports.Lock = Lock;
 exports.Redlock = Redlock;

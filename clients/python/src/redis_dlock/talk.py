@@ -1,4 +1,5 @@
-"""Commands and replies on a connection of threads. Nothing else of this package sends or reads there."""
+"""Commands and replies on a connection, for threads. All commands of this package for threads are sent and answered
+here."""
 
 from __future__ import annotations
 
@@ -19,16 +20,16 @@ from .limited import limited
 
 # The longest single look at the socket of a connection that waits, in seconds.
 _LOOK = 3600.0
-# How long the rest of a reply may take at least, in seconds: its begin came in time.
+# The least time for the rest of a reply whose beginning came in time, in seconds.
 _PART = 0.02
 
 
 class Talk:
-    """A connection that counts the replies it owes. One that owes a reply is closed before anybody else uses it: the
-    reply would be taken for that to another command."""
+    """A connection that counts the replies it owes. A connection that owes a reply is closed before it is used again:
+    the next command would take that reply for its own."""
 
     def __init__(self, connection: Any, give_back: Callable[[Any], Any] | None = None) -> None:
-        """`give_back`: where the connection goes afterwards."""
+        """`give_back`: called with the connection at the end."""
         self.connection = connection
         self._give_back = give_back
         self._owed = 0
@@ -36,7 +37,7 @@ class Talk:
 
     @property
     def owes(self) -> bool:
-        """Returns whether a reply is outstanding, or whether there was one that was not read in full."""
+        """Returns whether a reply has not been read, or not in full."""
         return self._owed > 0
 
     def send(self, *commands: Command) -> None:
@@ -46,7 +47,7 @@ class Talk:
         self.connection.send_packed_command(packed, check_health=False)
 
     def answers(self, until: float) -> bool:
-        """Returns whether a reply begins until then, by `time.monotonic()`."""
+        """Waits for the beginning of a reply until this time, by `time.monotonic()`. Returns whether it came."""
         try:
             while not self.connection.can_read(timeout=max(0.0, min(_LOOK, until - time.monotonic()))):
                 if time.monotonic() >= until:
@@ -73,7 +74,7 @@ class Talk:
         return reply
 
     def _read_by(self, within: float) -> Any:
-        """Reads a reply from a connection of an older redis-py, which takes no limit."""
+        """Reads a reply from a connection of an older redis-py, whose `read_response` takes no limit."""
         sock = getattr(self.connection, "_sock", None)
         told = None if sock is None else sock.gettimeout()
         try:
@@ -100,17 +101,17 @@ class Talk:
             try:
                 while self.owes:
                     replies.append(self.read(until))
-            except Exception:  # noqa: BLE001 - whatever was on its way, the connection is closed now
+            except Exception:  # noqa: BLE001 - the connection is closed now, whatever the error is
                 pass
         self.done()
         return replies
 
     def leave(self) -> None:
-        """Leaves a server that is no primary: the next user of the connection connects again."""
+        """Disconnects from a server that is no primary. The next use of the connection connects again."""
         self.connection.disconnect()
 
     def done(self) -> None:
-        """Gives the connection back; closes it first if it owes a reply."""
+        """Gives the connection back. Disconnects it first if it owes a reply."""
         if self.owes or self._ended:
             self.connection.disconnect()
         give_back, self._give_back = self._give_back, None
@@ -129,7 +130,7 @@ class Line(Talk):
         within = max(0.01, until - time.monotonic())
         settings = profile.own_settings(source, Retry(NoBackoff(), 0), within)
         super().__init__(source.connection_class(**settings))
-        # Held during an exchange: the watch of a session and its release share the connection.
+        # Held during an exchange, because the watch of a session and the release share the connection.
         self.busy = threading.RLock()
         self.closed = False
         Line._open.add(self)
@@ -174,14 +175,14 @@ class Line(Talk):
                 return False
             self.connection.can_read(timeout=0)
             return True
-        except (*redis_py.LOST, ValueError):  # A socket that is closed meanwhile has no number.
+        except (*redis_py.LOST, ValueError):  # A socket that another thread has closed has no file descriptor.
             return False
         finally:
             with suppress(RuntimeError):  # The lock is not ours: it was not acquired.
                 self.busy.release()
 
     def done(self) -> None:
-        """Closes it."""
+        """Closes the connection, which belongs to no pool."""
         self.close()
 
     def close(self) -> None:

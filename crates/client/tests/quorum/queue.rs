@@ -1,4 +1,4 @@
-//! Waiting without polling, in one queue.
+//! Clients of a quorum wait without polling, in the queue of the gate server.
 
 use std::future::IntoFuture;
 
@@ -22,7 +22,7 @@ async fn waiters_are_served_in_the_order_in_which_they_came() {
             order.send((number, guard.token())).expect("somebody listens");
             guard.release().await.expect("held");
         });
-        soon("it waits in the queue", || counter(&mut watch, "waiters") == number + 1);
+        soon("the request waits in the queue", || counter(&mut watch, "waiters") == number + 1);
     }
     let mut last = holder.token();
     holder.release().await.expect("held");
@@ -38,7 +38,7 @@ async fn waiters_are_served_in_the_order_in_which_they_came() {
 async fn a_waiting_client_does_not_poll_and_pings_the_gate_server_now_and_then() {
     let (servers, client) = servers_and_client(3);
     let guard = in_time(client.acquire("job")).await.expect("a lock");
-    servers.iter().for_each(|server| soon("it is held there", || server.holders("job") == [guard.owner()]));
+    servers.iter().for_each(|server| soon("the lock is held there", || server.holders("job") == [guard.owner()]));
     let waiting = tokio::spawn(client.acquire("job").into_future());
     servers[0].left_waiting(1);
     let pings = |server: &crate::Server| server.client().calls("ping");
@@ -60,7 +60,7 @@ fn granted_by_the_gate_server(servers: &[Server]) -> (JoinHandle<Result<Guard, E
         assert!(server.int("DLOCK.ACQUIRE job leaving PX 60000") > 0);
     }
     let waiting = tokio::spawn(client_of(servers).acquire("job").into_future());
-    soon("it waits in the other queues", || watch[1..].iter_mut().all(|server| counter(server, "waiters") == 1));
+    soon("the request waits elsewhere, too", || watch[1..].iter_mut().all(|server| counter(server, "waiters") == 1));
     (waiting, watch)
 }
 
@@ -70,9 +70,9 @@ async fn a_request_granted_by_the_gate_server_waits_for_a_majority() {
     let (waiting, mut watch) = granted_by_the_gate_server(&servers);
     watch[2].run("DLOCK.RELEASE job leaving");
     let guard = in_time(waiting).await.expect("a task").expect("a lock");
-    assert_eq!(watch[0].calls("dlock.acquire"), 1, "at the first attempt");
+    assert_eq!(watch[0].calls("dlock.acquire"), 1, "granted at the first attempt");
     assert_eq!(servers[2].holders("job"), [guard.owner()]);
-    // The release ends the wait on the second server, where another owner still holds the lock.
+    // The release also ends the wait on the second server, where another owner still holds the lock.
     in_time(guard.release()).await.expect("held");
     watch[1].run("DLOCK.RELEASE job leaving");
     freed(&servers, "job");
@@ -84,7 +84,7 @@ async fn a_request_dropped_in_the_queues_of_the_other_servers_leaves_nothing() {
     let (waiting, mut watch) = granted_by_the_gate_server(&servers);
     waiting.abort();
     freed([&servers[0]], "job");
-    soon("it has left the queues", || watch[1..].iter_mut().all(|server| counter(server, "waiters") == 0));
+    soon("the request has left the queues", || watch[1..].iter_mut().all(|server| counter(server, "waiters") == 0));
     watch[1..].iter_mut().for_each(|server| drop(server.run("DLOCK.RELEASE job leaving")));
     freed(&servers, "job");
 }
@@ -97,7 +97,7 @@ async fn a_gate_server_that_stops_loses_its_queue_to_the_next() {
     servers[0].left_waiting(1);
     servers[0].kill9();
     let mut watch = servers[1].client();
-    soon("it waits in the next queue", || counter(&mut watch, "waiters") == 1);
+    soon("the request waits in the next queue", || counter(&mut watch, "waiters") == 1);
     let token = guard.token();
     in_time(guard.release()).await.expect("held");
     let guard = in_time(waiting).await.expect("a task").expect("a lock");

@@ -66,8 +66,8 @@ impl How {
         self.id.map(|id| (self.command, id))
     }
 
-    /// Draws a request: the client, the owner or `None` for `*`, different keys of database 0, and the options. A tool that
-    /// cannot play an option changes the drawn request.
+    /// Draws a request: the client, the owner or `None` for `*`, different keys of database 0, and the options. A tool
+    /// that cannot play an option changes the request afterwards.
     pub fn draw(bytes: &mut Bytes) -> (ClientNo, Option<Somebody>, Vec<KeyNo>, How) {
         let (keys, how) = match bytes.below(18) {
             0..=2 => (vec![key(bytes)], How::new(Command::Acquire)),
@@ -75,13 +75,15 @@ impl How {
             6..=9 => (vec![key(bytes)], How::new(Command::Rlock)),
             10..=13 => {
                 let (key, permits, limit) = (key(bytes), number(bytes, 3), number(bytes, 5));
-                // The numbers also decide about SLOT. Another byte would change the meaning of the kept corpora.
+                // The two numbers also decide about SLOT. Drawing one more byte would change the meaning of the corpora
+                // that the fuzzers keep.
                 let is_slot = permits > 1 && limit <= 3;
                 (vec![key], if is_slot { How::slot(limit + 1) } else { How::permits(permits, limit) })
             }
             several => (SEVERAL[several - 14].to_vec(), How::new(Command::Macquire)),
         };
-        // The bits of `flags` decide whether the request waits, is bound, has an id, a drawn owner, a MINTOKEN, a MAXHOLD.
+        // The bits of `flags` decide whether the request waits, is bound, and has an id, the owner `*`, a MINTOKEN or a
+        // MAXHOLD.
         let (who, flags) = (bytes.below(16), bytes.byte());
         // Some requests come from an owner that holds the lock, and upgrade it.
         let upgrades = how.command == Command::Racquire && who >= 8;
@@ -101,7 +103,8 @@ impl How {
         (who % CLIENTS, owner, keys, how)
     }
 
-    /// Returns the words of the command. `block` is the limit of its wait, in ms.
+    /// Returns the words of the command. `block` is the limit of its wait, in ms. Some words are not in upper case,
+    /// because the case does not matter.
     pub(super) fn words(&self, keys: &[KeyNo], owner: &[u8], block: u64) -> Words {
         let mut line = words(&format!("DLOCK.{}", self.command.name()));
         if self.command == Command::Macquire {
@@ -135,12 +138,12 @@ impl How {
         line
     }
 
-    /// Returns the request with an absolute `MINTOKEN`, for the command: a history has it relative to the clock.
+    /// Returns the request with the `MINTOKEN` that the command has. A history has it relative to the clock.
     pub(super) fn from(self, now_us: u64) -> How {
         How { min_token: if self.min_token == 0 { 0 } else { now_us + self.min_token }, ..self }
     }
 
-    /// Returns the core's request, without a session.
+    /// Returns the request in the form of the core, without a session.
     pub(super) fn request(&self, owner: Owner) -> Request {
         Request {
             id: self.asked().map(plain::request).map(Box::new),

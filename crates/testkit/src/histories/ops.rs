@@ -18,8 +18,8 @@ pub struct History {
     pub grace: Option<u64>,
     /// `dlock.max-waiters`.
     pub max_waiters: Option<usize>,
-    /// The number of owners that hold the first lock shared when the history begins. Their holds are bound to the clients
-    /// in turn.
+    /// The number of owners that hold the first lock shared when the history begins. The holds are bound to the
+    /// connections of the clients, in turn.
     pub crowd: usize,
     /// The operations and the runs of the timer.
     pub steps: Vec<Step>,
@@ -51,7 +51,7 @@ pub enum Op {
         owner: Option<Somebody>,
         /// Different keys of one database.
         keys: Vec<KeyNo>,
-        /// The options. An end of a lease counts from the time of the operation.
+        /// The options. An absolute end of a lease is in ms from the time of the operation.
         how: How,
     },
     /// The last request with an id is sent again.
@@ -72,15 +72,16 @@ pub enum Op {
         key: KeyNo,
         who: Somebody,
         mode: Option<Mode>,
-        /// The lease. An end counts from the time of the operation.
+        /// The lease. An absolute end is in ms from the time of the operation.
         lease: Lease,
         token: TokenRule,
         /// Whether the hold becomes bound to a session.
         binds: bool,
-        /// The named session that it becomes bound to. `None` stands for the session of the connection.
+        /// The named session that the hold becomes bound to. `None` stands for the session of the connection.
         named: Option<SessionNo>,
     },
-    /// The wait of the request at this place among all that wait ends by `CLIENT UNBLOCK` or its time limit.
+    /// One wait ends by `CLIENT UNBLOCK` or its time limit: that of the request at this place among all waiting
+    /// requests.
     Abandon(usize),
     /// The connection of a client ends.
     ClientGone(ClientNo),
@@ -94,7 +95,7 @@ pub enum Op {
     },
     /// `DLOCK.SESSION … CLOSE`.
     Close(ClientNo, SessionNo),
-    /// The timer runs this many times, at the interval that it has for named sessions, and nothing else happens.
+    /// Nothing happens, except that the timer runs this many times, at its interval for named sessions.
     Idle(usize),
     /// `PEXPIRE`, in ms from now; 0 deletes.
     Expire(KeyNo, u64),
@@ -103,7 +104,7 @@ pub enum Op {
     /// `SET`: the key gets another type.
     Overwrite(KeyNo),
     Rename(KeyNo, KeyNo),
-    /// `DUMP` and `RESTORE … REPLACE`, with or without a TTL.
+    /// `DUMP` of the first key and `RESTORE … REPLACE` of the second, with or without a TTL.
     Restore(KeyNo, KeyNo, Option<u64>),
     /// `FLUSHDB` or `FLUSHALL`.
     Flush(Option<i32>),

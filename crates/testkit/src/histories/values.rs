@@ -1,4 +1,4 @@
-//! The plain values of histories: owners, keys, leases, tokens.
+//! The values that histories are made of: owners, keys, leases and tokens.
 
 use dlock_core::{Command, Mode};
 
@@ -8,16 +8,16 @@ pub type KeyNo = usize;
 /// The number of an owner: see [`plain::owner`](super::plain::owner).
 pub type Who = usize;
 
-/// The number of a client. When a client is gone, the next one gets its number.
+/// The number of a client. When the connection of a client ends, the next client gets its number.
 pub type ClientNo = usize;
 
-/// The number of a named session. Session 0 ends soon without heartbeats, session 1 only when it is closed.
+/// The number of a named session. Without heartbeats, session 0 ends soon, and session 1 not before it is closed.
 pub type SessionNo = usize;
 
 /// A command and the id of its `REQUEST`.
 pub type Asked = (Command, u8);
 
-/// Databases and names. `SWAPDB` exchanges the first three and the last three.
+/// The database and the name of each key. `SWAPDB` exchanges the first three and the last three.
 pub const KEYS: [(i32, &str); 6] = [(0, "k0"), (0, "k1"), (0, "k2"), (1, "k0"), (1, "k1"), (1, "k2")];
 
 /// The number of owners, besides those that the server generates.
@@ -35,7 +35,7 @@ pub const CLIENTS: ClientNo = 4;
 /// The lease of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lease {
-    /// No option: the default of a new hold, or the present lease of a hold.
+    /// No option: the default lease for a new hold, or the lease that the hold has.
     Own,
     /// `EX` or `PX`, in ms.
     For(u64),
@@ -44,7 +44,7 @@ pub enum Lease {
 }
 
 impl Lease {
-    /// Returns the lease and the deadline, or `None` if the deadline has passed.
+    /// Returns the lease and the deadline, or `None` if the deadline has passed. `own` is the lease without an option.
     pub fn resolve(self, now: u64, own: u64) -> Option<(u64, u64)> {
         match self {
             Lease::Own => Some((own, now + own)),
@@ -53,7 +53,7 @@ impl Lease {
         }
     }
 
-    /// Returns a lease like this one that is allowed with `SESSION`: neither short nor with an absolute end.
+    /// Returns a lease like this one that is allowed with `SESSION`: 300 ms or more, and without an absolute end.
     #[must_use]
     pub fn for_session(self) -> Lease {
         match self {
@@ -64,13 +64,13 @@ impl Lease {
     }
 }
 
-/// An owner, who may depend on the holds at the time of the operation. Most commands then come from owners that hold the
-/// lock.
+/// The owner of an operation. `Holder` is looked up at the time of the operation, so that many operations meet a hold
+/// of their owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Somebody {
     /// The owner of the hold with this number, modulo the number of holds of the key.
     Holder(usize),
-    /// A fixed owner, who may hold the lock or not.
+    /// This owner, whether it holds the lock or not.
     Any(Who),
 }
 

@@ -1,4 +1,4 @@
-//! Sessions of connections, and the end of a connection.
+//! Sessions of connections, and waiting for the end of a connection.
 
 use redis::Value;
 
@@ -7,7 +7,7 @@ use crate::lock::hold;
 use crate::wait::soon;
 use crate::wire::int_of;
 
-/// The time in which the server handles the end of a connection, in ms.
+/// The time in which a server handles the end of a connection that it has closed, in ms.
 const TURNS_MS: i64 = 30;
 
 impl Client {

@@ -1,4 +1,4 @@
-//! Decides whether holds allow a request and whether it is a waiter's turn, and grants locks.
+//! Decides whether holds allow a request and what a waiter gets at its turn, and grants locks.
 
 use dlock_core::{Mode, Want};
 
@@ -82,7 +82,7 @@ impl Naive {
         }
     }
 
-    /// Returns whether a request for permits comes from the only holder, which would wait for itself.
+    /// Returns whether a request for permits comes from the only holder of the lock, which would wait for itself.
     pub(super) fn is_only_holder_of_permits(&self, request: &Request) -> bool {
         let key = request.keys[0];
         let is_semaphore = matches!(request.how.want, Want::Permits { .. });
@@ -91,7 +91,7 @@ impl Naive {
         is_semaphore && has(Mode::Shared) && !has(Mode::Exclusive) && is_alone
     }
 
-    /// Returns the outcome if the server serves a waiter now.
+    /// Returns what a waiter gets if the server serves it now.
     pub fn turn(&self, waiter: &Request) -> Turn {
         if waiter.session.is_some_and(|session| !self.is_open(session)) {
             return Turn::NoSession;
@@ -133,7 +133,8 @@ impl Naive {
                 None => {
                     self.counts.grants += 1;
                     let default = request.how.default_lease(self.default_lease);
-                    let (lease, deadline) = request.how.lease.resolve(now, default).expect("not passed");
+                    let (lease, deadline) = request.how.lease.resolve(now, default).expect("a deadline ahead");
+                    // The cap of the owner's hold in the other mode counts, too.
                     let other = self.live(key).find(|hold| hold.owner == request.owner).and_then(|hold| hold.cap);
                     let cap = request.how.cap.map(|cap| now + cap).into_iter().chain(other).min();
                     let deadline = cap.map_or(deadline, |cap| cap.min(deadline));
@@ -155,7 +156,7 @@ impl Naive {
                 }
                 Some(old) => {
                     self.counts.reentries += 1;
-                    let (lease, deadline) = request.how.lease.resolve(now, old.lease).expect("not passed");
+                    let (lease, deadline) = request.how.lease.resolve(now, old.lease).expect("a deadline ahead");
                     token = old.token;
                     let (lease, deadline) = (lease.max(old.lease), old.up_to_cap(deadline.max(old.end())));
                     let (count, request) = (old.count + count, request.how.asked().or(old.request));
@@ -174,8 +175,8 @@ impl Naive {
         (0..).find(|slot| self.live(key).all(|hold| hold.slot != Some(*slot))).expect("a free number")
     }
 
-    /// Returns the slot number in the answer to a granted request. `None` if the request asks for no slot, `Some(None)` if
-    /// the hold has none.
+    /// Returns the slot number in the answer to a granted request. `None`: the request asks for no slot. `Some(None)`:
+    /// the hold has no slot.
     pub fn slot_answer(&self, request: &Request) -> Option<Option<u32>> {
         let Want::Slot { .. } = request.how.want else { return None };
         Some(self.mine(request.keys[0], request.owner, Mode::Shared)?.slot)

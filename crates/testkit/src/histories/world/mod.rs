@@ -29,22 +29,23 @@ pub struct World {
     pub(super) replica: MemoryKeyspace,
     pub(super) replica_memory: Memory,
     pub(super) naive: Naive,
+    /// `dlock.session-grace`, in ms.
     pub(super) grace: Option<u64>,
     /// The id of each client's connection. The ids of a client differ by multiples of [`CLIENTS`].
     clients: [u64; CLIENTS],
-    /// The last ticket.
+    /// The last ticket that a request got. A ticket names a request that may wait.
     tickets: u64,
     /// The last owner that the server has generated.
     drawn: Who,
     /// The last request with an id.
     sent: Option<Request>,
-    /// Keys whose TTL a client has extended, and that no effect has changed since.
+    /// Keys whose TTL a client has extended or removed, and that no effect has changed since.
     pub(super) late: BTreeSet<KeyNo>,
     /// Keys that have expired early, and that the timer has removed.
     removed_by_timer: BTreeSet<KeyNo>,
     /// When the timer ran last, in µs of the monotonic clock.
     pub(super) ran_at: u64,
-    /// For each key, the time by which a refused renewal is tried again.
+    /// For each key, the time by which the watchdog repeats a renewal that the server has refused, in ms.
     retry_by: [u64; KEYS.len()],
     /// The state of a server of a deployment, besides its locks.
     pub(super) deployed: Option<Deployed>,
@@ -98,7 +99,7 @@ impl World {
         }
     }
 
-    /// Lets a crowd of owners hold the first lock shared.
+    /// Lets a crowd of owners hold the first lock shared. Their numbers begin at 100, beyond those of fixed owners.
     fn gather(&mut self, crowd: usize) {
         for number in 0..crowd {
             let how = How { lease: Lease::For(500), binds: true, ..How::new(Command::Rlock) };
@@ -189,10 +190,11 @@ impl World {
 
     fn become_primary(&mut self) {
         self.server.role = Role::Primary;
-        // The timer tries again within this time.
+        // In this time, the timer repeats the work that was refused before.
         self.wait(RETRY_US);
     }
 
+    /// Makes the server a replica, which loses its waiters and sessions.
     pub(super) fn demote(&mut self) {
         self.server.role = Role::Replica;
         self.input(Input::RoleChanged);
@@ -210,6 +212,7 @@ impl World {
         self.close_client(id);
     }
 
+    /// Ends the connection with this id.
     pub(super) fn close_client(&mut self, id: u64) {
         self.input(Input::ClientGone(ClientId(id)));
         while let Some(at) = self.naive.waiting.iter().position(|waiter| waiter.client == id) {
@@ -221,6 +224,7 @@ impl World {
         self.reached.count_if("session ended in a pause", has_ended && self.server.role == Role::HeldStill);
     }
 
+    /// Ends the wait at this place, if there is one.
     pub(super) fn abandon(&mut self, at: usize) {
         if at < self.naive.waiting.len() {
             let waiter = self.naive.waiting.remove(at);
@@ -228,7 +232,7 @@ impl World {
         }
     }
 
-    /// Replaces the primary with its replica, which has all changes, but no clients and no pause.
+    /// Replaces the primary with its replica, which has all changes, but no clients, no sessions and no pause.
     fn fail_over(&mut self) {
         while !self.naive.waiting.is_empty() {
             self.abandon(0);
@@ -280,7 +284,7 @@ impl World {
 
     // Choices that depend on the present holds.
 
-    /// Returns the lease of a command. An end, which counts from now in a history, becomes a time.
+    /// Returns the lease of a command. An absolute end, which a history has in ms from now, becomes a time.
     fn lease(&self, lease: Lease) -> Lease {
         match lease {
             Lease::Until(ms) => Lease::Until(self.naive.now() + ms),
@@ -288,7 +292,7 @@ impl World {
         }
     }
 
-    /// Returns the owner for a command.
+    /// Returns the owner of a command. For a holder of a lock without holds, returns owner 0.
     fn find(&self, key: KeyNo, somebody: Somebody) -> Who {
         let holds: Vec<_> = self.naive.live(key).collect();
         match somebody {
@@ -297,7 +301,7 @@ impl World {
         }
     }
 
-    /// Returns the token for a command.
+    /// Returns the token of a command, or [`NEVER`] if there is no such hold.
     fn pick(&self, key: KeyNo, owner: Who, pick: TokenPick) -> u64 {
         let holds: Vec<_> = self.naive.live(key).collect();
         match pick {
@@ -308,10 +312,11 @@ impl World {
     }
 }
 
+/// The time at which a history begins, in Unix ms.
 const BEGIN_MS: u64 = 1_000_000;
-/// How long the timer waits before it repeats work that the server has refused.
+/// How long the timer waits before it repeats work that the server has refused, in µs.
 const RETRY_US: u64 = 20_000;
-/// A token that no hold ever had.
+/// A token that no hold has: the tokens of holds are times in µs.
 const NEVER: u64 = 7;
 
 /// The state of a server of a deployment, besides its locks.

@@ -3,38 +3,42 @@ package dlock;
 import java.util.concurrent.TimeUnit;
 
 /**
- * When a hold is renewed: a third of its lease after the last renewal that succeeded was sent. A renewal without an answer
- * is given up after a sixth, and sent again on another connection.
+ * When a hold is renewed: a third of its lease after the last successful renewal was sent. A renewal without an answer
+ * is given up after a sixth of the lease, and sent again on another connection.
  *
- * <p>The events are those of {@link Validity}, which it passes on.
+ * <p>The methods are events, which they pass on to {@link Validity}. The rules are those of
+ * {@code tests/clients/histories}. Times are in nanoseconds.
  */
 final class Heartbeat {
     /** The next thing to do. */
     enum Next {
-        /** Renew it. */
+        /** Renew the hold. */
         RENEW,
         /** Give up the renewal that is on its way. */
         GIVE_UP,
-        /** Ask how long it lasts: a cap has cut the renewal. */
+        /** Ask how long the hold lasts: a cap has cut the renewal. */
         CHECK,
-        /** Nothing: nobody renews it. */
+        /** Nothing: the hold is not renewed, or not any more. */
         NOTHING
     }
 
+    /** The least and the most time that a renewal waits for its answer. */
     private static final long SHORTEST_ANSWER = TimeUnit.MILLISECONDS.toNanos(50);
     private static final long LONGEST_ANSWER = TimeUnit.MILLISECONDS.toNanos(2000);
+    /** The least and the most time between a renewal that failed and the next one. */
     private static final long SHORTEST_PAUSE = TimeUnit.MILLISECONDS.toNanos(10);
     private static final long LONGEST_PAUSE = TimeUnit.MILLISECONDS.toNanos(500);
 
     private final Validity validity;
     private final boolean renews;
-    /** The lease of the last command. */
+    /** The lease that the last command asked for. */
     private long wanted;
     private boolean isCapped;
     private Next next;
+    /** When {@link #next} is due. */
     private long at;
 
-    /** {@code sent}: when the grant was asked for. {@code renews}: whether anybody renews it. */
+    /** {@code sent}: when the grant was asked for. {@code renews}: whether the client renews the hold. */
     Heartbeat(Validity validity, long lease, long sent, boolean renews, long now) {
         this.validity = validity;
         this.renews = renews;
@@ -50,7 +54,7 @@ final class Heartbeat {
         return next;
     }
 
-    /** Returns when it is due. */
+    /** Returns when the next thing to do is due. */
     long at() {
         return at;
     }
@@ -72,7 +76,7 @@ final class Heartbeat {
         pause(now);
     }
 
-    /** Takes the answer that it was not executed. */
+    /** Takes the answer that the renewal was not executed. */
     void refused(int number, long now) {
         validity.refused(number, now);
         pause(now);
@@ -98,7 +102,7 @@ final class Heartbeat {
         isCapped = false;
     }
 
-    /** The server renews it, and is about to be asked whether it does. */
+    /** A question is about to be sent to a server that renews the hold itself: whether it still does. */
     void looks(long now) {
         is(Next.GIVE_UP, now + answerWithin(lease()), now);
     }
@@ -118,12 +122,13 @@ final class Heartbeat {
         is(Next.RENEW, now + Math.max(SHORTEST_PAUSE, Math.min(pause, LONGEST_PAUSE)), now);
     }
 
-    /** Something is due then, or at the end of the hold, or at once if the time has passed. */
+    /** Sets what is due next: at {@code when}, not after the end of the hold, and at once if that time has passed. */
     private void is(Next what, long when, long now) {
         next = renews ? what : Next.NOTHING;
         at = Validity.later(now, Validity.earlier(when, validity.until()));
     }
 
+    /** Returns the lease that the times of renewals are computed from. */
     private long lease() {
         return Math.min(wanted, validity.sure());
     }

@@ -1,8 +1,8 @@
 package dlock;
 
 /**
- * Too few replicas acknowledged the grant or the renewal in time. A grant was released before this exception was
- * thrown. After a renewal the lock is still held.
+ * Too few replicas acknowledged a grant or a renewal in time. After a grant, the lock was released before this
+ * exception was thrown. After a renewal, the lock is still held.
  */
 public final class TooFewReplicasException extends DLockException {
     private static final long serialVersionUID = 1;
@@ -14,7 +14,7 @@ public final class TooFewReplicasException extends DLockException {
         this.acknowledged = acknowledged;
     }
 
-    /** Returns the number of replicas that acknowledged it. */
+    /** Returns the number of replicas that acknowledged the grant or the renewal. */
     public long acknowledged() {
         return acknowledged;
     }

@@ -9,7 +9,7 @@ impl Lane {
     const ALL: [Lane; 4] = [Lane::Queues, Lane::Renewals, Lane::Ended, Lane::Lapsed];
 
     /// Returns the factor by which the time of this kind of work counts. Work that no client waits for gets a smaller
-    /// share: a command on such a lock does what is due there first.
+    /// share, because a command on such a lock does the work that is due there first.
     fn weight(self) -> u64 {
         match self {
             Lane::Queues | Lane::Renewals => 1,
@@ -26,7 +26,8 @@ pub(crate) struct Lanes {
     renewals: Work,
     ended: Work,
     lapsed: Work,
-    /// The highest `weighted_us` of all lanes that were served: where the first lane begins that gets work again.
+    /// The highest `weighted_us` of all lanes that were served. If no lane has work, the next one that gets work begins
+    /// here.
     latest: u64,
 }
 
@@ -44,7 +45,7 @@ impl Lanes {
         Lane::ALL.into_iter().all(|lane| self.lane(lane).turns.is_empty())
     }
 
-    /// Returns a position behind all of the same client and urgency, for [`Lanes::insert`].
+    /// Returns a position behind all locks of the same client and urgency, for [`Lanes::insert`].
     pub(crate) fn position(&mut self, lane: Lane, client: ClientId, urgency: UnixMs) -> Due {
         Due { lane, position: self.lane_mut(lane).turns.position(client, urgency) }
     }
@@ -59,8 +60,9 @@ impl Lanes {
         self.lane_mut(due.lane).turns.insert(due.position, id);
     }
 
-    /// Returns where a lane begins that gets work again: beside the one that is served next, so that it neither catches
-    /// up on the time without work, nor waits until the others have caught up with a lane that counts eightfold.
+    /// Returns where a lane begins that gets work again: beside the lane that is served next. So the new lane neither
+    /// catches up on the time without work, nor waits until the others have caught up with a lane that counts
+    /// eightfold.
     fn start(&self) -> u64 {
         let with_work = Lane::ALL.into_iter().map(|lane| self.lane(lane)).filter(|work| !work.turns.is_empty());
         with_work.map(|work| work.weighted_us).min().unwrap_or(self.latest)
@@ -79,9 +81,10 @@ impl Lanes {
         Some((Due { lane, position }, id))
     }
 
-    /// Charges for a visit.
+    /// Charges a lane and a client for a visit that took this many µs.
     pub(crate) fn charge(&mut self, due: Due, us: u64) {
         let work = self.lane_mut(due.lane);
+        // A visit counts at least 1 µs, so that no lane stays the first one.
         work.weighted_us += us.max(1) * due.lane.weight();
         work.turns.charge(due.position.client, us);
         self.latest = self.latest.max(self.lane(due.lane).weighted_us);
@@ -135,7 +138,7 @@ mod tests {
     struct Locks(SlotMap<RecordId, ()>);
 
     impl Locks {
-        /// Adds a lock that is due. Returns what for.
+        /// Adds a lock that is due. Returns its lane and position.
         fn add(&mut self, lanes: &mut Lanes, lane: Lane, client: u64, urgency: u64) -> Due {
             let due = lanes.position(lane, ClientId(client), UnixMs::new(urgency));
             lanes.insert(due, self.0.insert(()));
@@ -146,7 +149,7 @@ mod tests {
     #[test]
     fn no_kind_of_work_waits_for_all_of_another() {
         let (mut locks, mut lanes) = (Locks::default(), Lanes::default());
-        // Each of them is another client, with the most urgent work.
+        // Each lock belongs to another client, and is as urgent as possible.
         (0..10_000).for_each(|client| _ = locks.add(&mut lanes, Lane::Ended, client, 0));
         (0..10_000).for_each(|client| _ = locks.add(&mut lanes, Lane::Queues, client, 0));
         (0..20).for_each(|_| _ = locks.add(&mut lanes, Lane::Renewals, 1, 90_000));
@@ -157,6 +160,7 @@ mod tests {
             lanes.charge(due, 10);
             order.push(due.lane);
         }
+        // By the weights, a lane of weight 1 has 8 of 21 visits, and a lane of weight 8 has 1 of 21.
         let last = |lane| order.iter().rposition(|other| *other == lane).unwrap();
         assert!(last(Lane::Renewals) < 60, "{}", last(Lane::Renewals));
         assert!(last(Lane::Lapsed) < 500, "{}", last(Lane::Lapsed));
@@ -179,7 +183,7 @@ mod tests {
         assert!((40..=60).contains(&renewals), "{renewals}");
     }
 
-    /// The machine puts the server aside in a visit now and then.
+    /// A visit takes long if the machine runs other programs meanwhile.
     #[test]
     fn a_waiter_does_not_wait_for_a_visit_that_took_long() {
         let (mut locks, mut lanes) = (Locks::default(), Lanes::default());
