@@ -73,7 +73,7 @@ class Attempt {
     return this.isOpen || (this.#renewals?.size ?? 0) > 0;
   }
 
-  /** @returns {Step} */
+  /** The first step. @returns {Step} */
   first() {
     return { what: 'try' };
   }
@@ -255,7 +255,7 @@ class Attempt {
   }
 
   /**
-   * Sends the command again. BLOCK waits for the first answer of a server: until then each copy only tries.
+   * Sends the command again. Until a server has answered, copies are sent without BLOCK.
    *
    * @param {number} now
    * @returns {Step}

@@ -130,7 +130,7 @@ function isNoPrimary(error) {
 /**
  * Whether the same command with the same REQUEST may be sent again, perhaps to another server: its outcome is unknown,
  * or the server cannot grant now. Errors of the program (TypeError, RangeError) and of the connection's settings
- * (Unlike) would only repeat.
+ * (Unlike) would come again.
  *
  * @param {unknown} error
  */

@@ -104,12 +104,20 @@ class Target {
     return this.keys.map((key) => ['DLOCK.RENEW', key, owner, 'TOKEN', String(token), 'SESSIONID', session]);
   }
 
-  /** @param {string} owner */
+  /**
+   * Returns the commands that ask for the owner's holds.
+   *
+   * @param {string} owner
+   */
   info(owner) {
     return this.keys.map((key) => ['DLOCK.INFO', key, 'OWNER', owner]);
   }
 
-  /** @param {number} token */
+  /**
+   * Returns the commands that ask how long the hold lasts.
+   *
+   * @param {number} token
+   */
   check(token) {
     return this.keys.map((key) => ['DLOCK.CHECK', key, String(token)]);
   }

@@ -471,7 +471,7 @@ class ProfilesTest < Minitest::Test
   end
 end
 
-# The reasons in the messages of errors for which no server has answered.
+# The reasons that errors name when no server has answered in time.
 class ReasonsTest < Minitest::Test
   include OnServer
 
@@ -510,7 +510,7 @@ class ReasonsTest < Minitest::Test
           tries ||= 0
           unreachable(url.sub("user:confidential@", ""), REASONS[0], **options)
         rescue Minitest::Assertion
-          # The agent answers after 1010 ms, and the client waits for 1150 ms. A busy machine may need the rest.
+          # The agent answers after 1010 ms, and the client waits for 1150 ms. A busy machine may use up the difference.
           (tries += 1) < 5 ? retry : raise
         end
       end

@@ -1,6 +1,5 @@
 //! Compares two transcripts of `redis-cli`, apart from what differs in each run: tokens, owners that the server makes
-//! up,
-//! client ids and addresses, times, and milliseconds left, waited or held.
+//! up, client ids and addresses, times, and milliseconds left, waited or held.
 //!
 //! Tokens, such owners and client ids are *names*. Each name in one transcript must stand for one name in the other,
 //! and tokens must be in the same order.
@@ -71,8 +70,8 @@ impl Names {
         translated.collect::<Vec<_>>().join(" ")
     }
 
-    /// Returns whether a written name stands for this real one. A new pair is remembered; its tokens must be between
-    /// those of their neighbors.
+    /// Returns whether a written name stands for this real one. A new pair is remembered. Its tokens must have the
+    /// same place among the tokens seen so far.
     fn agree(&mut self, written: &Name, real: &Name) -> bool {
         if let Some(known) = self.0.get(written) {
             return known == real;

@@ -37,7 +37,7 @@ def goes_on(work: Any) -> None:
 
 
 async def until(ready: Callable[[], Awaitable[bool]], times: int = 1) -> None:
-    """Waits until `ready` returns true so many times in a row: a canceled request may leave the queue late."""
+    """Waits until `ready` returns true `times` times in a row: a canceled request may leave the queue late."""
     end, seen = time.monotonic() + PATIENCE, 0
     while seen < times:
         seen = seen + 1 if await ready() else 0

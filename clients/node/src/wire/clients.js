@@ -49,7 +49,11 @@ function clientOf(client) {
   throw new TypeError('client is a client, a cluster or a sentinel of ioredis or node-redis, or a GlideClient');
 }
 
-/** @param {any} client */
+/**
+ * Returns whether this is a client of a cluster.
+ *
+ * @param {any} client
+ */
 function isCluster(client) {
   return client?.isCluster === true || typeof client?.nodeClient === 'function';
 }
@@ -75,6 +79,8 @@ function inDatabase(client, database) {
 const inDatabases = new WeakMap();
 
 /**
+ * Makes what `inDatabase` returns.
+ *
  * @param {Client} client
  * @param {number} database
  * @returns {Client}

@@ -18,6 +18,8 @@ const { unlessAborted } = require('../time.js');
  */
 
 /**
+ * Returns a client of one server, or of Sentinels, as this package uses it.
+ *
  * @param {IoredisClient} client
  * @returns {Client}
  */
@@ -41,6 +43,8 @@ function ofIoredis(client) {
 }
 
 /**
+ * Returns a client of a cluster as this package uses it.
+ *
  * @param {IoredisCluster & { natMapper?: any, refreshSlotsCache?: any, on?: any, listeners?: any }} cluster
  * @returns {Client}
  */
@@ -113,7 +117,11 @@ function stateOfIoredis(client) {
   return stateOf(client, make, read, 'close');
 }
 
-/** @param {IoredisClient} client */
+/**
+ * Returns whether a client asks Sentinels for its server.
+ *
+ * @param {IoredisClient} client
+ */
 function isOfSentinels(client) {
   return Boolean(/** @type {{ sentinels?: unknown }} */ (client.options).sentinels);
 }

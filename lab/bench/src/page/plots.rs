@@ -1,4 +1,4 @@
-//! The plots of the page.
+//! The plots of docs/benchmarks.md.
 
 use super::bars::{self, Bar};
 use super::lines::{self, Series, Titles};

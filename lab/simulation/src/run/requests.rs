@@ -1,4 +1,4 @@
-//! How a request gets from a client to a server, and how connections end.
+//! The way of a request from a client to a server, and the ends of connections.
 
 use dlock_core::Command as Verb;
 use dlock_testkit::histories::How;
@@ -44,7 +44,8 @@ impl Run {
         Some(connection)
     }
 
-    /// Sends a command, of which `fate` says what becomes. A client that waits or is silent sends nothing.
+    /// Sends a command. `fate` says whether the command arrives, and whether its reply does. A client that waits or is
+    /// silent sends nothing.
     pub(super) fn send(&mut self, client: usize, command: &Command, fate: Fate) {
         if self.clients.all[client].waiting.is_some() || self.is_silent(client) {
             return;

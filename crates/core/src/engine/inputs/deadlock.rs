@@ -2,8 +2,9 @@
 //!
 //! A request waits for every owner ahead of it in each of its queues, and for every holder that it, or a request ahead
 //! of it, excludes. If one of these owners waits too, it waits for others in turn, and so on. An owner that waits on
-//! several connections has several threads of control: the search leaves it and its requests out. It follows only locks
-//! of the request's own database that the client may read, and gives up after [`BUDGET`] steps: then the request waits.
+//! several connections has several threads of control: the search leaves it and its requests out. The search follows
+//! only locks of the request's own database that the client may read, and gives up after [`BUDGET`] steps: then the
+//! request waits.
 
 use std::collections::BTreeMap;
 

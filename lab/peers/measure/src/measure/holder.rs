@@ -20,7 +20,7 @@ use crate::clients::Client;
 use crate::result::{Result, failed};
 use crate::systems::System;
 
-/// How a holder goes.
+/// How a holder ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Killed,
@@ -82,7 +82,8 @@ pub async fn run(round: &mut Round, is_first: bool) -> Result<()> {
     for tie in [Tie::Usual, Tie::Named].into_iter().filter(|tie| *tie == Tie::Usual || has_named) {
         let prefix = if tie == Tie::Named { "holder/named-" } else { "holder/" };
         for end in End::ALL.into_iter().filter(|end| *end == End::Killed || is_first || tie == Tie::Named) {
-            // A grant that has not come within 8 s, twice the lease, counts as never. After a kill, that is a failure.
+            // After a kill, a grant must come. After the other ends, a grant that has not come within 8 s, twice the
+            // lease, counts as never.
             let patience = if end == End::Killed { PATIENCE } else { Duration::from_secs(8) };
             match after(round, end, tie, patience).await? {
                 None if end == End::Killed => {

@@ -220,7 +220,7 @@ final class NamedSessionTest {
         Hold hold = client.lock("job").withLease(Lease.of(session)).acquire();
         server.run("DLOCK.SESSION", session.id(), "CLOSE");
         DLock other = client.lock("other").withLease(Lease.of(session));
-        assertTrue(other.tryLock(20, TimeUnit.SECONDS), "the acquisition notices that the session is closed");
+        assertTrue(other.tryLock(20, TimeUnit.SECONDS), "the acquisition has not opened the session again");
         soonLost(hold);
         assertEquals(1, bound(server, session));
         assertTrue(session.isOpen() && other.isHeldByCurrentThread());
@@ -364,7 +364,7 @@ final class NamedSessionTest {
         while (System.nanoTime() < end && lost.isEmpty()) {
             Thread.sleep(100);
         }
-        assertEquals(List.of(), lost.subList(0, Math.min(3, lost.size())), lost.size() + " are lost");
+        assertEquals(List.of(), lost.subList(0, Math.min(3, lost.size())), lost.size() + " locks are lost");
         assertTrue(session.isOpen());
         assertEquals(3000, server.figure("dlock", "dlock_sessions"));
         session.close();
