@@ -14,26 +14,27 @@ import (
 type conn struct {
 	link
 	owed int
-	// The deadline was moved by a context that has ended meanwhile.
+	// A context that ended has moved the deadline, perhaps after the command that it belonged to.
 	spoiled bool
-	used    time.Time
+	// When the last reply came.
+	used time.Time
 	// The server has said that it is no primary.
 	isReplica bool
-	// A change was reported while a reply was awaited.
+	// The server reported a change of a watched lock while a reply was awaited.
 	changed bool
 	// The connection sends nothing any more, and is kept until the server has closed it.
 	leaving bool
 	closed  atomic.Bool
-	pool    *pool // nil: it is in none
+	pool    *pool // nil: the connection is in no pool
 }
 
 // link carries commands and their replies: over a connection of the client's own (wire), or of another client's (lent).
 type link interface {
 	// start sends commands, whose replies are awaited until the deadline. Zero: for as long as it takes.
 	start(commands []command, until time.Time) error
-	// next returns the next reply, if it comes until the deadline.
+	// next returns the next reply, if it comes by the deadline.
 	next() (any, error)
-	// there waits for the next reply, and leaves it unread. After the deadline it can still come.
+	// there waits for the next reply, and leaves it unread. After the deadline has passed, the reply can still come.
 	there() error
 	SetDeadline(time.Time) error
 	SetWriteDeadline(time.Time) error
@@ -43,9 +44,9 @@ type link interface {
 // past is a deadline that ends any reading or writing at once.
 var past = time.Unix(1, 0)
 
-// exchange sends commands in one piece and returns the replies, each of which may be a ServerError. It ends with ctx and
-// at the time given, whichever comes first. After any error, the connection is closed, with `undo` behind the commands
-// if the server is only silent.
+// exchange sends commands in one piece and returns the replies, each of which may be a ServerError. It ends with ctx
+// and at the time given, whichever comes first. After any error, the connection is closed. If the server is only
+// silent, the commands `undo` are sent before that.
 func (c *conn) exchange(ctx context.Context, until time.Time, undo []command, commands ...command) ([]any, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -67,7 +68,7 @@ func (c *conn) exchange(ctx context.Context, until time.Time, undo []command, co
 	return replies, nil
 }
 
-// canceled says that a context ended while the server owed a reply.
+// canceled says that a context ended while the server owed a reply. It counts as silence of the server, too.
 type canceled struct{ cause error }
 
 func (c *canceled) Error() string { return c.cause.Error() }
@@ -75,11 +76,11 @@ func (c *canceled) Unwrap() []error {
 	return []error{c.cause, os.ErrDeadlineExceeded}
 }
 
-// isSilence returns whether a connection has not ended, as far as is known, but no reply came.
+// isSilence returns whether no reply came on a connection that has not ended, as far as is known.
 func isSilence(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
-// endsWith makes reading and writing end with ctx, until the function that it returns is called. That returns false if
-// ctx has ended meanwhile.
+// endsWith makes reading and writing end with ctx, until the returned function is called. This function returns false
+// if ctx has ended meanwhile.
 func (c *conn) endsWith(ctx context.Context) func() bool {
 	if ctx.Done() == nil {
 		return func() bool { return true }
@@ -118,7 +119,7 @@ func (c *conn) read() (any, error) {
 	return reply, err
 }
 
-// answers waits for a reply. False: none came until the deadline, and the connection is as it was.
+// answers waits for a reply. False: none came by the deadline, and the connection can still be used.
 func (c *conn) answers() (bool, error) {
 	err := c.there()
 	if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -131,9 +132,10 @@ func (c *conn) answers() (bool, error) {
 // commands executes the new ones, too. Nothing is sent on a lent connection.
 func (c *conn) leave(commands []command) {
 	if !c.isLent() {
+		// The commands are few: they can be written at once, unless the connection is stuck.
 		limit := time.Now().Add(50 * time.Millisecond)
 		c.SetWriteDeadline(limit)
-		c.send(limit, commands...) // Without a connection there is nothing to undo on it.
+		c.send(limit, commands...) // An error does not matter: a connection that has ended has nothing to undo.
 	}
 	c.close()
 }
@@ -141,8 +143,8 @@ func (c *conn) leave(commands []command) {
 // half is a connection of which one direction can be closed.
 type half interface{ CloseWrite() error }
 
-// part sends commands behind a wait that nobody wants any more, and ends the sending side: the server leaves the queue,
-// and closes the connection. False: that cannot be awaited, and the connection is closed.
+// part sends commands behind a wait that nobody wants any more, and ends the sending side. The server then removes the
+// request from the queue, and closes the connection. False: this end cannot be awaited, and the connection is closed.
 //
 // Closing the connection at once is not enough. The server may grant the lock before it sees the end. Its reply meets a
 // closed connection, which is then reset, and the server drops the commands behind the wait.
@@ -163,15 +165,15 @@ func (c *conn) part(commands []command) bool {
 	return true
 }
 
-// awaitEnd waits until the server has closed a connection after `part`. From then on, the server executes no command of
-// this connection.
+// awaitEnd waits until the server has closed a connection after `part`, or until ctx or the time ends. A server that
+// has closed the connection executes no more of its commands.
 func (c *conn) awaitEnd(ctx context.Context, until time.Time) {
 	stop := context.AfterFunc(ctx, c.close)
 	defer stop()
 	defer c.close()
 	w, isWire := c.link.(*wire)
 	for isWire && time.Now().Before(until) {
-		// The deadline may have been moved by a context that has ended.
+		// A context that ended may have moved the deadline: then the wait goes on.
 		c.SetDeadline(until)
 		if _, err := io.Copy(io.Discard, w.Conn); !errors.Is(err, os.ErrDeadlineExceeded) {
 			return
@@ -179,6 +181,7 @@ func (c *conn) awaitEnd(ctx context.Context, until time.Time) {
 	}
 }
 
+// isClean returns whether the connection can be used for other commands.
 func (c *conn) isClean() bool { return c.owed == 0 && !c.spoiled && !c.isReplica && !c.closed.Load() }
 
 // isStale returns whether a server or a firewall may have forgotten an idle connection.

@@ -21,9 +21,10 @@ func (l *Lock) keep() error {
 		return &failure{ErrClosed, l.target.name, nil}
 	}
 	if l.err() != nil {
-		c.forget(l) // The session has lost it before.
+		c.forget(l) // The session has lost the lock meanwhile.
 	}
 	if c.sessions.seatOf(l) != nil {
+		// The session watches and renews its locks.
 		return nil
 	}
 	l.mu.Lock()
@@ -43,7 +44,8 @@ func (l *Lock) keep() error {
 	return nil
 }
 
-// Beat is the sign of life of the work that [WithBeat] demands. It sends nothing. The error says why the lock is not held.
+// Beat is the sign of life that [WithBeat] demands of the work. Nothing is sent. The error says why the lock is not
+// held.
 func (l *Lock) Beat() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,6 +55,7 @@ func (l *Lock) Beat() error {
 	return l.err()
 }
 
+// checkEnd makes the lock lost if its lease has ended, or waits for the end that the lease has now.
 func (l *Lock) checkEnd() {
 	l.mu.Lock()
 	left := time.Until(l.lease.until)
@@ -65,7 +68,7 @@ func (l *Lock) checkEnd() {
 	}
 }
 
-// renewAlways renews the lease whenever the heartbeat says so.
+// renewAlways renews the lease whenever that is due, until the lock is lost or ctx ends.
 func (l *Lock) renewAlways(ctx context.Context) {
 	for {
 		next := l.due()
@@ -85,6 +88,7 @@ func (l *Lock) renewAlways(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, ErrUnreachable), errors.Is(err, ErrTooFewReplicas), writesNothing(err):
+			// The hold may still be there: the next renewal shows.
 		default:
 			l.lose(err)
 			return
@@ -92,14 +96,14 @@ func (l *Lock) renewAlways(ctx context.Context) {
 	}
 }
 
-// due returns what the heartbeat does next.
+// due returns what has to be done next to keep the lease, and when.
 func (l *Lock) due() due {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.beats.next
 }
 
-// answerBy returns the time by which a renewal that is sent now has to be answered.
+// answerBy returns the time by which a renewal in the background that is sent now has to be answered.
 func (l *Lock) answerBy() time.Time {
 	if l.terms.replicas > 0 {
 		return time.Now().Add(min(l.sureLease()/3, l.answerWithin()))
@@ -109,7 +113,7 @@ func (l *Lock) answerBy() time.Time {
 	return earlier(time.Now().Add(answerWithin(l.lease.lease())), l.lease.until)
 }
 
-// answerWithin returns how long a renewal may take that a caller waits for.
+// answerWithin returns how long a renewal may take for which a caller waits.
 func (l *Lock) answerWithin() time.Duration {
 	if l.terms.replicas > 0 {
 		return l.terms.replicasTimeout + defaultAnswer
@@ -117,8 +121,8 @@ func (l *Lock) answerWithin() time.Duration {
 	return defaultAnswer
 }
 
-// Extend sets the lease again, counted from now. 0 keeps its length. If an answer is lost, the lock counts from then on
-// with the shortest lease that the server may have.
+// Extend sets the lease again, counted from now. A lease of 0 keeps the present length. If the answer is lost, the
+// client assumes the shortest lease that the server may have.
 func (l *Lock) Extend(ctx context.Context, lease time.Duration) error {
 	if lease != 0 && (lease < shortestLease || lease > longestLease) {
 		return fmt.Errorf("dlock: a lease is between %v and %v, not %v", shortestLease, longestLease, lease)
@@ -136,6 +140,7 @@ func (l *Lock) Extend(ctx context.Context, lease time.Duration) error {
 		until = earlier(until, deadline)
 	}
 	err := l.confirm(ctx, until)
+	// The goroutine that renews looks again when the next renewal is due.
 	select {
 	case l.extended <- struct{}{}:
 	default:
@@ -146,14 +151,15 @@ func (l *Lock) Extend(ctx context.Context, lease time.Duration) error {
 	return err
 }
 
-// confirm renews the lease.
+// confirm renews the lease, or asks how much is left of it if a cap has cut the renewal.
 func (l *Lock) confirm(ctx context.Context, until time.Time) error {
 	sessions := &l.client.sessions
 	lease := max(l.wantedLease(), time.Until(l.stays)) // A renewal does not shorten the time that the lock stays.
 	at := sessions.seatOf(l)
 	replies, number, err := l.renew(ctx, until, lease, at)
 	if at != nil && at.opening != nil && isNoSession(err) {
-		// The server does not know the session. It is opened again, and binds the lock then.
+		// The server does not know the session. The lock is renewed without it, and bound when the session is open
+		// again.
 		sessions.ended(at)
 		at = &seat{home: at.home}
 		replies, number, err = l.renew(ctx, until, lease, at)
@@ -162,7 +168,7 @@ func (l *Lock) confirm(ctx context.Context, until time.Time) error {
 		return explainedHold(l.target.name, err)
 	}
 	if contains(replies[:len(l.target.keys)], int64(0)) {
-		// A cap has cut it (MAXHOLD, dlock.max-hold). The server knows how much is left.
+		// A cap (MAXHOLD, dlock.max-hold) has cut the lease. The server knows how much is left.
 		l.capped(number)
 		if err := l.check(ctx, until); err != nil {
 			return err
@@ -176,8 +182,8 @@ func (l *Lock) confirm(ctx context.Context, until time.Time) error {
 	return nil
 }
 
-// renew sends renewals until one is answered, and returns the replies to it and its number. Each renewal counts from
-// its own sending.
+// renew sends renewals until one is answered, and returns its replies and its number. The lease counts from the time at
+// which that renewal was sent.
 func (l *Lock) renew(ctx context.Context, until time.Time, lease time.Duration, at *seat) ([]any, int, error) {
 	var session []string
 	if at != nil && at.opening != nil {
@@ -196,6 +202,7 @@ func (l *Lock) renew(ctx context.Context, until time.Time, lease time.Duration, 
 		if err == nil {
 			return l.answered(replies, number)
 		}
+		// Without an answer, the server may have executed the renewal, or of several commands some.
 		if isUnread(err) || len(commands) > 1 {
 			l.cut(number)
 		} else {
@@ -210,7 +217,8 @@ func (l *Lock) renew(ctx context.Context, until time.Time, lease time.Duration, 
 	}
 }
 
-// answered looks at the replies to a renewal. A renewal fails if the server has no such hold, or if too few replicas have it.
+// answered looks at the replies to a renewal. The renewal has failed if the server has no such hold, or if too few
+// replicas have acknowledged it.
 func (l *Lock) answered(replies []any, number int) ([]any, int, error) {
 	err := firstError(replies[:len(l.target.keys)])
 	if err == nil && contains(replies[:len(l.target.keys)], nil) {
@@ -225,7 +233,7 @@ func (l *Lock) answered(replies []any, number int) ([]any, int, error) {
 	return replies, number, err
 }
 
-// askOnce sends renewals, and asks the replicas.
+// askOnce sends the commands of a renewal, and WAIT if replicas must acknowledge it.
 func (l *Lock) askOnce(ctx context.Context, again bool, until time.Time, commands []command) ([]any, error) {
 	key, answer := l.target.keys[0], step
 	if l.terms.replicas > 0 {
@@ -270,15 +278,15 @@ func (l *Lock) wantedLease() time.Duration {
 	return l.wanted
 }
 
-// sureLease returns the shortest lease that the server may have.
+// sureLease returns the shortest lease that the server may have now.
 func (l *Lock) sureLease() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lease.sure
 }
 
-// sends notes a renewal, before it is sent, and returns its number. A renewal with a shorter lease may end the lock
-// before its answer is read.
+// sends notes a renewal, before it is sent, and returns its number. If the renewal shortens the lease, the lock may
+// end before the answer is read.
 func (l *Lock) sends(lease time.Duration) (number int) {
 	l.changes(func(now time.Time) {
 		number = l.lease.sends(now, lease)
@@ -287,7 +295,7 @@ func (l *Lock) sends(lease time.Duration) (number int) {
 	return number
 }
 
-// renewed takes the answer that a renewal was executed.
+// renewed notes that the server has executed a renewal.
 func (l *Lock) renewed(number int) {
 	l.changes(func(now time.Time) {
 		if sent, ok := l.lease.ok(number); ok {
@@ -296,7 +304,8 @@ func (l *Lock) renewed(number int) {
 	})
 }
 
-// refused takes the answer that a renewal was not executed.
+// refused notes that a renewal was answered and does not count: the server has not executed it, or too few replicas
+// have acknowledged it.
 func (l *Lock) refused(number int) {
 	l.changes(func(now time.Time) {
 		l.lease.refused(number)
@@ -304,7 +313,7 @@ func (l *Lock) refused(number int) {
 	})
 }
 
-// cut says that a renewal has no answer.
+// cut notes that a renewal gets no answer.
 func (l *Lock) cut(number int) {
 	l.changes(func(now time.Time) {
 		l.lease.cut(number)
@@ -312,7 +321,7 @@ func (l *Lock) cut(number int) {
 	})
 }
 
-// capped takes the answer that a cap has made the lease shorter than a renewal asked for.
+// capped notes that a cap has made the lease shorter than a renewal asked for.
 func (l *Lock) capped(number int) {
 	l.changes(func(now time.Time) {
 		l.lease.refused(number)
@@ -320,7 +329,8 @@ func (l *Lock) capped(number int) {
 	})
 }
 
-// changes runs a function that changes the lease, unless the lease is over: nothing revives it. Sets the timer to its new end.
+// changes runs a function that changes the lease, and sets the timer to its new end. If the lease is over, the lock
+// is lost instead: nothing revives it.
 func (l *Lock) changes(what func(now time.Time)) {
 	l.mu.Lock()
 	now := time.Now()
@@ -336,7 +346,8 @@ func (l *Lock) changes(what func(now time.Time)) {
 	}
 }
 
-// hasPassed returns whether the lease is over. False for a lock of a session, which says until when its locks are certain.
+// hasPassed returns whether the lease is over. False for a lock of a session: the session watches the ends of its
+// locks.
 func (l *Lock) hasPassed(now time.Time) bool {
 	lease := l.lease
 	lease.passes(now)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The recipes in Perl.
+# Runs the recipes in Perl and compares what they print.
 set -euo pipefail
 . "$(dirname "$0")/expect.bash"
 

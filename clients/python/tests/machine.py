@@ -7,7 +7,7 @@ import os
 import socket
 from pathlib import Path
 
-# Processes with adjacent ids begin far apart.
+# Each process begins with a port of its own. Processes with adjacent ids begin 97 ports apart.
 _numbers = itertools.count(os.getpid() * 97)
 
 
@@ -22,13 +22,14 @@ def free_port() -> int:
         except OSError:
             held.close()
             continue
-        # Open until the process ends: CONTRIBUTING.md has the rule.
+        # The socket stays open until the process ends, so that no other suite takes the port: see CONTRIBUTING.md.
         held.detach()
         return port
 
 
 def waited_for_a_core() -> float:
-    """Returns for how many seconds some process was ready to run and had no core. Without pressure files: 0."""
+    """Returns for how many seconds some process of this machine was ready to run and had no core. Returns 0 if the
+    kernel has no `/proc/pressure`."""
     try:
         some = Path("/proc/pressure/cpu").read_text().splitlines()[0]
     except OSError:

@@ -1,5 +1,5 @@
-// The program of a new user of the Go modules that know other packages: takes a lock over the connections of each client,
-// and runs a job of each scheduler under one.
+// The program of a new user of the Go modules for other packages: acquires a lock over the connections of each Redis
+// client, and runs a job of each scheduler while it holds a lock.
 package main
 
 import (

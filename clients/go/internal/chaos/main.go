@@ -1,4 +1,5 @@
-// Command chaos is the program of this package in chaos with all clients: see lab/chaos-clients/README.md.
+// Command chaos is the program of the Go package in chaos with all clients. lab/chaos-clients/README.md describes
+// requests and answers.
 package main
 
 import (
@@ -67,6 +68,8 @@ func main() {
 	})
 }
 
+// task returns the function that serves a request. The requests of a worker take effect in their order, because what
+// they need is looked up before the next request is read.
 func (p *program) task(r request) func() answer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,7 +121,7 @@ func (p *program) acquire(ctx context.Context, client *dlock.Client, w *worker, 
 	return done
 }
 
-// client returns the one client of a database, with or without a session.
+// client returns the client that all workers share for a database, with or without a session. The caller holds p.mu.
 func (p *program) client(r request) (*dlock.Client, error) {
 	key := fmt.Sprint(r.DB, r.Named)
 	if client := p.clients[key]; client != nil {
@@ -147,7 +150,7 @@ func release(lock *dlock.Lock) answer {
 	return done
 }
 
-// claim returns what a lock says of itself, between two times.
+// claim returns what a lock says of itself, and the times before and after it was asked.
 func claim(lock *dlock.Lock, result string) answer {
 	before := micros()
 	remaining := lock.Remaining()
@@ -161,7 +164,8 @@ func failed(err error, do string) answer {
 	return answer{Result: harness.Result(err, do), Message: err.Error(), At: [2]int64{micros(), micros()}}
 }
 
-// micros returns the time of the machine's one monotonic clock, which package time does not show.
+// micros returns the machine's monotonic clock, which all programs of a run share. Package time does not show this
+// clock.
 func micros() int64 {
 	var now syscall.Timespec
 	const monotonic = 1

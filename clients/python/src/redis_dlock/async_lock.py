@@ -1,4 +1,4 @@
-"""The lock of asyncio."""
+"""The lock for programs with asyncio."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ L = TypeVar("L", bound="DLock")
 
 
 class DLock(Held, Lock):
-    """As `redis_dlock.DLock`, for asyncio. A reentrant lock belongs to the task that acquired it."""
+    """The lock of `redis_dlock.DLock`, for asyncio. A reentrant lock belongs to the task that acquired it."""
 
     def _memory(self) -> Shared[Line] | PerThread[Line] | PerTask[Line]:
+        """Returns where this object remembers its holds."""
         if self.reentrant:
             return PerTask()
         return PerThread(task) if self.thread_local else Shared(task)
@@ -42,7 +43,7 @@ class DLock(Held, Lock):
             hold = self._to_release()
             entries = hold.entries
             await self.release()
-        except Exception as error:  # noqa: BLE001 - `_exit` raises it, unless the body has failed
+        except Exception as error:  # noqa: BLE001 - `_exit` raises it, adds it to the body's error, or logs it
             self._leaves_block(hold, entries)
             self._exit(value, error)
         except BaseException:
@@ -85,6 +86,7 @@ class DLock(Held, Lock):
                     await self._wire.acquire(attempt)
                     break
                 except ResponseError as error:
+                    # Raises the error, unless a string locks the key: redis-py's own lock, whose end is polled for.
                     self._refused(attempt, error)
                 if not (left := attempt.left(time.monotonic())):
                     return False
@@ -101,11 +103,13 @@ class DLock(Held, Lock):
 
     @property
     def lost(self) -> asyncio.Future[LockNotOwnedError]:
-        """Done when the lock that is held is lost, or must be assumed lost: its lease has passed since the last renewal
-        that the server confirmed, or the server has no such hold, for example because the connection of its session has
-        ended. Its result is the error. It stays pending after a release. One task watches all locks of a client with a
-        lease, on one connection; in a cluster there is one of each for each node. With `replicas`, or if it is bound to
-        its connection, a lock has both of its own. Raises `LockError` if the lock is not held.
+        """A future that is done when the lock is lost, or must be assumed lost: its lease has passed since the last
+        renewal that the server confirmed, or the server has no such hold, for example because the connection of its
+        session has ended. The result of the future is the error. After a release, the future stays pending. Raises
+        `LockError` if the lock is not held.
+
+        One task and one connection watch all locks of a client that have a lease; in a cluster, one of each for every
+        node. A lock with `replicas`, or with the session of a connection, has a task and a connection of its own.
         """
         return asyncio.shield(self._watch(self._held()).lost)
 
@@ -126,18 +130,18 @@ class DLock(Held, Lock):
     # The parts of redis-py's lock, for programs that call them.
 
     async def do_acquire(self, token: str | bytes) -> bool:
-        """`acquire`, once, for this owner."""
+        """Tries once to acquire the lock for this owner."""
         return await self.acquire(blocking=False, token=token)
 
     async def do_release(self, expected_token: str | bytes) -> None:
-        """`release`, for this owner, whoever acquired it."""
+        """Releases the lock of this owner, even if another object has acquired it."""
         self._take_over(expected_token)
         await self.release()
 
     async def do_extend(self, additional_time: float, replace_ttl: bool) -> Literal[True]:
-        """`extend`."""
+        """Does the same as `extend`."""
         return await self.extend(additional_time, replace_ttl)
 
     async def do_reacquire(self) -> Literal[True]:
-        """`reacquire`."""
+        """Does the same as `reacquire`."""
         return await self.reacquire()

@@ -1,4 +1,4 @@
-//! The permissions of docs/permissions.md suffice for the subcommands.
+//! The permissions that docs/permissions.md and the pages about production list suffice for the subcommands.
 
 use std::path::Path;
 
@@ -21,8 +21,8 @@ fn run(server: &Server, keys: &str, arguments: &[&str]) -> Outcome {
     done
 }
 
-/// The commands that were refused. The library sends its name and version, which may be refused without harm. A
-/// refused `CLUSTER SLOTS` says that the server is in no cluster.
+/// The commands that the server refused to the user. Two may be refused: the crate `redis` sends its name and version
+/// (`CLIENT SETINFO`), and `dlock` takes a refused `CLUSTER SLOTS` for a server in no cluster.
 fn denied(admin: &mut Client) -> Vec<String> {
     let entries = list_of(&admin.run("ACL LOG"));
     let objects = entries.iter().filter_map(|entry| {
@@ -54,7 +54,7 @@ fn the_permissions_on_the_page_suffice_to_run_commands() {
         let done = run(&server, "~job:*", &[&["run"], way, &["--", "true"]].concat());
         assert_eq!(done.code, Some(0), "{way:?}: {done:?}");
     }
-    // A waiting run asks whether the server is there, every half second here.
+    // A run that waits asks now and then whether the server is still there, here every half second.
     admin.int("DLOCK.ACQUIRE job:7 other PX 600000");
     let done = run(&server, "~job:*", &["run", "--wait", "2s", "job:7", "--", "true"]);
     assert_eq!(done.code, Some(1), "{done:?}");
@@ -83,7 +83,7 @@ fn the_permissions_on_the_page_suffice_to_look_and_to_free() {
     assert!(server.holders("job:1").is_empty());
 }
 
-/// The rules of a user on a page of production.
+/// The ACL rules of a user on a page about production.
 fn user_of(page: &str, user: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
     let page = std::fs::read_to_string(path).expect("a page");
@@ -91,7 +91,8 @@ fn user_of(page: &str, user: &str) -> String {
     rules.unwrap_or_else(|| panic!("no user {user}")).to_owned()
 }
 
-/// Runs commands as a user of a page, and checks that the server refused nothing, even of what they need for messages.
+/// Runs commands as a user of a page, and checks their exit codes, and that the server refused none of what they
+/// sent, even for messages.
 #[track_caller]
 fn all_run(server: &Server, page: &str, user: &str, commands: &[(&[&str], i32)]) {
     let mut admin = server.client();
@@ -102,7 +103,7 @@ fn all_run(server: &Server, page: &str, user: &str, commands: &[(&[&str], i32)])
         let done = outcome(bare().with(["-s", &url]).with(*words));
         assert_eq!(done.code, Some(*code), "{page}, {user}: {words:?}: {done:?}");
         assert_eq!(denied(&mut admin), [""; 0], "{page}, {user}: {words:?}: {done:?}");
-        // A refusal names the holder.
+        // A run that does not get the lock (code 1) names the holder.
         assert!(*code != 1 || words[0] != "run" || done.stderr.contains("held by alice"), "{words:?}: {done:?}");
     }
 }
@@ -139,7 +140,7 @@ fn the_users_of_the_pages_of_production_may_do_what_the_pages_say() {
     }
 }
 
-/// An empty list would say that there are no locks.
+/// An empty list on standard output would say that there are no locks.
 #[test]
 fn without_permissions_nothing_is_printed() {
     let (server, mut admin) = Server::start().with_client();

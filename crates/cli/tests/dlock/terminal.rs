@@ -1,4 +1,4 @@
-//! `dlock` on a terminal, a pane of tmux.
+//! `dlock` on a terminal: a pane of tmux, or a pseudoterminal of the test.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -12,12 +12,13 @@ use nix::unistd::Pid;
 use crate::process::{Notes, With, alive, dlock};
 use dlock_testkit::{Server, eventually, lock_info, soon, wait::PATIENCE};
 
-/// A terminal with a shell, of 100 columns and 20 lines.
+/// A pane of tmux with a shell, of 100 columns and 20 lines.
 struct Terminal {
     home: tempfile::TempDir,
 }
 
 impl Terminal {
+    /// Opens a terminal in which `dlock` uses this server.
     #[track_caller]
     fn open(server: &Server) -> Self {
         let terminal = Self { home: tempfile::tempdir().expect("a temporary directory") };
@@ -28,6 +29,7 @@ impl Terminal {
         terminal
     }
 
+    /// Runs a command of tmux, and returns its output.
     #[track_caller]
     fn tmux(&self, arguments: &[&str]) -> String {
         let mut command = Command::new("tmux");
@@ -48,14 +50,17 @@ impl Terminal {
         self.enter(&format!("{} {arguments}", env!("CARGO_BIN_EXE_dlock")));
     }
 
+    /// Presses a key, by tmux's name of it.
     fn key(&self, key: &str) {
         self.tmux(&["send-keys", key]);
     }
 
+    /// Returns the text on the screen.
     fn screen(&self) -> String {
         self.tmux(&["capture-pane", "-p"])
     }
 
+    /// Waits until the screen is as expected. `what` says what it should show.
     #[track_caller]
     fn shows(&self, what: &str, mut as_expected: impl FnMut(&str) -> bool) {
         let mut last = String::new();
@@ -65,7 +70,7 @@ impl Terminal {
                 as_expected(&last)
             });
         }));
-        assert!(seen.is_ok(), "{what}, not:\n{last}");
+        assert!(seen.is_ok(), "the screen does not show {what}:\n{last}");
     }
 }
 
@@ -75,13 +80,13 @@ impl Drop for Terminal {
     }
 }
 
-/// The words in the row of a lock.
+/// Returns the words of the first row that begins with this name.
 fn row<'a>(screen: &'a str, name: &str) -> Option<Vec<&'a str>> {
     screen.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).find(|words| words.first() == Some(&name))
 }
 
 #[test]
-fn top_shows_what_is_held_as_it_changes() {
+fn top_shows_locks_owners_and_waiters_and_their_changes() {
     let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE job:1 alice PX 600000");
     for reader in ["bob", "carol"] {
@@ -171,7 +176,7 @@ fn ctrl_c_reaches_the_command_once() {
     terminal.dlock(&format!("run job -- sh {}; echo code $?", notes.path("script").display()));
     let pid = notes.pid();
     terminal.key("C-c");
-    soon("it came", || notes.read("log").starts_with("INT\n"));
+    soon("the command has got INT", || notes.read("log").starts_with("INT\n"));
     // USR1 takes the way that a second INT would take: from `dlock run` to the command.
     let parent = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process");
     let parent: i32 = parent
@@ -205,12 +210,12 @@ fn ctrl_z_suspends_and_fg_goes_on() {
     assert_eq!(crate::process::outcome(dlock(&server).with(["ls"])).stdout, "[]\n");
 }
 
-/// Returns the output of `dlock` for programs.
+/// Returns the output of `dlock` off a terminal, which is JSON.
 fn json_of(server: &Server, arguments: &[&str]) -> serde_json::Value {
     serde_json::from_str(&crate::process::outcome(dlock(server).with(arguments)).stdout).expect("JSON")
 }
 
-/// The names of the locks on the screen, in its order.
+/// The names of the locks on the screen, from top to bottom.
 fn names(screen: &str) -> Vec<String> {
     let below = screen.lines().skip_while(|line| !line.starts_with("NAME ")).skip(1);
     below.take_while(|line| !line.is_empty() && !line.starts_with("LOG")).filter_map(first_word).collect()
@@ -231,6 +236,7 @@ fn top_sorts_scrolls_and_filters_10000_locks() {
     assert!(client.pipeline(&requests).iter().all(Result::is_ok));
     let _waiters = ["a", "b"].map(|w| server.waiter(format!("DLOCK.ACQUIRE lock:9999 {w} PX 6000000 BLOCK 0")));
     let terminal = Terminal::open(&server);
+    // A table has three lines less than the terminal: here 17 locks.
     terminal.dlock("top --interval 100ms");
     terminal.shows("all locks", |screen| screen.starts_with("dlock top: 10000 locks, 3 waiting"));
     let top = |screen: &str| names(screen).first().cloned().unwrap_or_default();
@@ -261,12 +267,12 @@ fn top_sorts_scrolls_and_filters_10000_locks() {
         terminal.key("/");
         terminal.tmux(&["send-keys", "-l", filter]);
         terminal.key("Enter");
-        terminal.shows("what fits", |screen| names(screen) == found);
+        terminal.shows("the locks that the filter lets through", |screen| names(screen) == found);
         terminal.key("/");
         terminal.key("Escape");
-        terminal.shows("all again", |screen| names(screen).len() == 17);
+        terminal.shows("all locks again", |screen| names(screen).len() == 17);
     }
-    // Picks the client that waits for that lock, of the three that wait.
+    // The address is that of one of the three clients that wait: the one that waits for lock:5000.
     let blocked = client.text("CLIENT LIST");
     let id = json_of(&server, &["info", "lock:5000"])["queue"][0]["client"].clone();
     let line = blocked.lines().find(|line| line.starts_with(&format!("id={id} "))).expect("the client").to_owned();
@@ -274,13 +280,13 @@ fn top_sorts_scrolls_and_filters_10000_locks() {
     terminal.key("/");
     terminal.tmux(&["send-keys", "-l", &format!("addr:{address}")]);
     terminal.key("Enter");
-    terminal.shows("the lock that it waits for", |screen| names(screen) == ["lock:5000"]);
+    terminal.shows("the lock that this client waits for", |screen| names(screen) == ["lock:5000"]);
 
-    // The pane of the log.
+    // The key l opens and closes the log.
     terminal.key("l");
     client.int("DLOCK.RELEASE lock:5000 owner:5000");
     long.granted();
-    terminal.shows("the wait", |screen| {
+    terminal.shows("the event of the wait in the log", |screen| {
         screen
             .lines()
             .skip_while(|line| !line.starts_with("LOG"))
@@ -296,7 +302,7 @@ fn top_sorts_scrolls_and_filters_10000_locks() {
     terminal.shows("a larger table", |screen| names(screen).len() == 27);
 
     server.kill9();
-    terminal.shows("that it is away, with what was there", |screen| {
+    terminal.shows("that the server is away, and the last locks", |screen| {
         screen.contains("no server answers") && top(screen) == "lock:0000"
     });
     server.boot();
@@ -313,7 +319,7 @@ fn a_run_says_whom_it_waits_for_on_a_terminal_only() {
     let _first = server.waiter("DLOCK.ACQUIRE deploy:x first BLOCK 0");
     let terminal = Terminal::open(&server);
     terminal.dlock("run --wait 1m deploy:x -- true");
-    terminal.shows("the holder and its place", |screen| {
+    terminal.shows("the holder, and the run's place in the queue", |screen| {
         let screen = screen.replace('\n', "");
         screen.contains("dlock: waiting for deploy:x, held by vm3:3352:8a19685554eee661 for ")
             && screen.contains("s, 1 ahead")
@@ -321,7 +327,7 @@ fn a_run_says_whom_it_waits_for_on_a_terminal_only() {
     terminal.key("C-c");
     terminal.enter("clear");
     terminal.dlock("run --quiet --wait 1500ms deploy:x -- true; echo code $?");
-    terminal.shows("its end", |screen| screen.contains("code 1"));
+    terminal.shows("the end of the run", |screen| screen.contains("code 1"));
     assert!(!terminal.screen().contains("waiting for"), "{}", terminal.screen());
     let silent = crate::process::outcome(dlock(&server).with(["run", "--wait", "1500ms", "deploy:x", "--", "true"]));
     assert_eq!(silent.stderr.lines().count(), 1, "{silent:?}");
@@ -351,7 +357,7 @@ fn top_opens_a_lock_and_breaks_it_after_a_question() {
     });
     terminal.key("Down");
     terminal.key("Enter");
-    terminal.shows("the second one", |screen| row(screen, "other").is_some() && screen.contains("quiet: exclusive"));
+    terminal.shows("the second lock", |screen| row(screen, "other").is_some() && screen.contains("quiet: exclusive"));
     terminal.key("Escape");
     terminal.shows("the list", |screen| names(screen) == ["doc", "quiet"]);
     terminal.key("Up");
@@ -360,7 +366,7 @@ fn top_opens_a_lock_and_breaks_it_after_a_question() {
         let waiter = screen.lines().find(|line| line.starts_with("carol")).unwrap_or_default();
         row(screen, "alice").is_some() && row(screen, "bob").is_some() && waiter.ends_with(" web-3")
     });
-    // Any key but y leaves it alone.
+    // Any key but y leaves the lock alone.
     for key in ["n", "Escape", "Enter", "b"] {
         terminal.key("b");
         terminal.shows("the question", |screen| screen.contains("take doc from alice and 1 other?"));
@@ -388,7 +394,7 @@ fn top_opens_a_lock_and_breaks_it_after_a_question() {
 }
 
 #[test]
-fn top_goes_back_by_escape_and_says_that_nothing_fits() {
+fn escape_leads_back_in_top_and_a_filter_that_fits_no_lock_says_so() {
     let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE job me PX 600000");
     let terminal = Terminal::open(&server);
@@ -403,11 +409,11 @@ fn top_goes_back_by_escape_and_says_that_nothing_fits() {
     terminal.key("Escape");
     terminal.shows("the filter", |screen| screen.contains("only stock") && screen.contains("none of 1"));
     terminal.key("Escape");
-    terminal.shows("all again", |screen| names(screen) == ["job"] && !screen.contains("only stock"));
-    // Escape does nothing if nothing is open and there is no filter.
+    terminal.shows("the lock again", |screen| names(screen) == ["job"] && !screen.contains("only stock"));
+    // Escape does nothing if there is nothing to close and no filter to remove: the list goes on.
     terminal.key("Escape");
     client.int("DEL job");
-    terminal.shows("that it goes on", |screen| screen.contains("no locks"));
+    terminal.shows("that there is no lock any more", |screen| screen.contains("no locks"));
     terminal.key("q");
     terminal.shows("the shell again", |screen| screen.trim_end().ends_with('$') && !screen.contains("dlock top:"));
 }
@@ -434,8 +440,9 @@ fn top_fits_narrow_terminals_and_never_cuts_the_number_of_waiters() {
             let waits: String = waits.chars().skip(at).take("WAITERS".len()).collect();
             let doc = screen.lines().nth(4).unwrap_or_default();
             let fits = screen.lines().all(|line| line.chars().count() <= width);
+            // A narrow terminal has no room for the last columns and for whole names.
             let is_wide = width < 110 || heading.ends_with("PERMITS") && screen.contains("customer:4711");
-            // Where there is room, owners are whole, to be copied.
+            // Owners are cut, except where there is room: a person may want to copy them.
             let owners = if width < 200 {
                 doc.contains("… +1")
             } else {
@@ -457,6 +464,7 @@ fn top_loses_no_key_right_after_a_change_of_size() {
     let end = || Stdio::from(pty.slave.try_clone().expect("the other end"));
     let url = format!("redis://127.0.0.1:{}", server.port());
     let mut command = Command::new(env!("CARGO_BIN_EXE_dlock"));
+    // The interval is long, so that only keys change the screen.
     command.args(["top", "--interval", "1h"]).env("DLOCK_URL", &url);
     command.stdin(end()).stdout(end()).stderr(end());
     let mut top = command.spawn().expect("a process");
@@ -470,7 +478,7 @@ fn top_loses_no_key_right_after_a_change_of_size() {
         }
     });
     let mut seen = String::new();
-    // The help's last line tells whether it is open.
+    // The key `?` opens and closes the help. The last line of the screen tells which of both is shown.
     let mut shows = |what: &str, text: &str| {
         let until = Instant::now() + PATIENCE;
         while !seen.contains(text) {
@@ -498,11 +506,11 @@ fn top_cuts_no_question_no_help_and_no_owner_of_an_opened_lock() {
     terminal.dlock("top --interval 100ms");
     for width in [60_usize, 70, 80, 200] {
         terminal.tmux(&["resize-window", "-x", &width.to_string(), "-y", "30"]);
-        // Lines that were broken are one again.
+        // Joins the lines that `top` has broken.
         let whole = |screen: &str| screen.lines().map(str::trim).collect::<Vec<_>>().join(" ");
         terminal.shows("how to get help", |screen| screen.lines().next().is_some_and(|line| line.contains("?: help")));
         terminal.key("?");
-        terminal.shows("all of the help", |screen| {
+        terminal.shows("the whole help", |screen| {
             let screen = whole(screen).split_whitespace().collect::<Vec<_>>().join(" ");
             ["addr:ADDRESS", "then remove the filter", "the time until the next run"]
                 .iter()
@@ -511,7 +519,7 @@ fn top_cuts_no_question_no_help_and_no_owner_of_an_opened_lock() {
         terminal.key("Escape");
         terminal.shows("the list again", |screen| screen.contains("sorted by"));
         terminal.key("b");
-        terminal.shows("all of the question, and of the lock", |screen| {
+        terminal.shows("the whole question, and the lock", |screen| {
             let question = whole(screen).replace(' ', "");
             let end = "whenitrenews.[y/N]";
             question.contains(&format!("takeservice:payments:customer:4711from{owner}?"))

@@ -1,4 +1,5 @@
-//! A session in a cluster: a heart for each node, and locks that move.
+//! A session in a cluster: a [`Heart`] for each node with locks of the session, and locks whose slots move to another
+//! node.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,7 +15,8 @@ use crate::owner::uuid;
 use crate::server::fault::Fault;
 
 impl Inner {
-    /// Opens the session on the first node that answers.
+    /// Opens the session on the first node that answers. Each node gets a third of the limit, so that at least three
+    /// nodes are tried.
     pub(super) async fn open_in_cluster(self: &Arc<Self>, within: Duration) -> Result<(), Fault> {
         self.kept().in_cluster = true;
         let mut failed = Fault::Later("no node of the cluster has slots".into());
@@ -28,7 +30,7 @@ impl Inner {
         Err(failed)
     }
 
-    /// Returns the heart of the node that has the key.
+    /// Returns the name of the heart on the node that has the key.
     pub(super) async fn heart_of(self: &Arc<Self>, key: &[u8], within: Duration) -> Result<String, Fault> {
         let node = match self.server.known_node_of(key) {
             Some(node) => node,
@@ -37,18 +39,19 @@ impl Inner {
         self.heart_at(node).await
     }
 
-    /// Returns the heart of a node, and opens the session there if it is not open.
+    /// Returns the name of the heart on a node. Opens the session on the node if it is not open there.
     async fn heart_at(self: &Arc<Self>, node: ConnectionInfo) -> Result<String, Fault> {
         let name = node.addr().to_string();
         if self.beats_at(&name) {
             return Ok(name);
         }
-        // A task of its own: the caller may be dropped half-way, but a session that is open needs heartbeats.
+        // The opening is a task of its own: the caller may be dropped half-way, but a session that is open needs
+        // heartbeats.
         let opening = self.runtime.spawn(self.clone().open_at(node, name));
         opening.await.unwrap_or_else(|_| Err(Fault::NotSent("the runtime has ended".into())))
     }
 
-    /// Opens the session on one more node.
+    /// Opens the session on one more node, unless another task has done so meanwhile.
     fn open_at(
         self: Arc<Self>,
         node: ConnectionInfo,
@@ -65,7 +68,7 @@ impl Inner {
             if *self.phase.borrow() == Phase::Open {
                 return Ok(name);
             }
-            // The session may have been closed meanwhile, without this node.
+            // The session was closed meanwhile. If that was before this heart was known, the heart is closed here.
             let heart = self.kept().hearts.remove(&name);
             if let Some(Heart { id, node, .. }) = heart {
                 self.server.close_session(&id, node.as_ref(), self.answer_within()).await?;
@@ -74,11 +77,12 @@ impl Inner {
         })
     }
 
+    /// Returns whether the session is open on a node.
     fn beats_at(&self, name: &str) -> bool {
         self.kept().hearts.get(name).is_some_and(|heart| heart.until().is_some())
     }
 
-    /// Moves the locks of a node that does not answer, or is a replica now, to the node that has them now.
+    /// Binds the locks of a node that does not answer, or has become a replica, on the node that has them now.
     pub(super) async fn leave_node(self: &Arc<Self>, name: &str) {
         let numbers: Vec<u64> = self.kept().of(name).map(|(number, _)| number).collect();
         // The first lock says whether another node has taken over.
@@ -88,13 +92,14 @@ impl Inner {
         }
     }
 
-    /// Binds locks that the node `from` does not have any more on the nodes that have them now.
+    /// Binds the locks with these numbers, which the node `from` has no more, on the nodes that have them now.
     pub(super) async fn follow_all(self: &Arc<Self>, numbers: &[u64], from: &str) {
         for some in numbers.chunks(super::round::AT_ONCE) {
             join_all(some.iter().map(|number| self.follow(*number, from))).await;
         }
     }
 
+    /// Binds one lock on the node that has it now. Fails if that is still the node `from`, or does not answer.
     async fn follow(self: &Arc<Self>, number: u64, from: &str) -> Result<(), Fault> {
         let Some(hold) = self.kept().bindings.get(&number).map(|bound| bound.hold.clone()) else { return Ok(()) };
         let key = hold.names.first().map_or(&[][..], Vec::as_slice);
@@ -108,7 +113,8 @@ impl Inner {
             let until = kept.hearts.get(from).and_then(|heart| heart.until());
             let Some(id) = kept.hearts.get(&name).map(|heart| heart.id.clone()) else { return Ok(()) };
             let Some(bound) = kept.bindings.get_mut(&number) else { return Ok(()) };
-            // The hold is certain for no longer than before, until it is bound on the new node.
+            // Until the hold is bound on the new node, it is certain only as long as the heart of the old node proves
+            // it.
             bound.unbound = bound.unbound.or(until);
             bound.heart = name;
             id

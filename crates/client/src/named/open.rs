@@ -11,8 +11,8 @@ use crate::client::Client;
 use crate::error::Error;
 
 impl Session {
-    /// Opens a session on the client's server. `timeout`: how long after the last heartbeat the server frees all of its
-    /// locks; 300 ms to one hour. Must be called inside a tokio runtime.
+    /// Opens a session on the client's server. When the `timeout` has passed since the last heartbeat, the server
+    /// frees all locks of the session: 300 ms to one hour. Must be called inside a tokio runtime.
     ///
     /// # Errors
     ///
@@ -40,7 +40,7 @@ impl Session {
             return Err(Error::Invalid("the timeout of a session is 300 ms to one hour".to_owned()));
         }
         let inner = Arc::new(Inner::new(server.clone(), timeout, manual));
-        // A `dyn`, because concrete types would nest too deep for the compiler in programs.
+        // The future is a `dyn`, because concrete types would nest too deep for the compiler in programs.
         let open: Pin<Box<dyn Future<Output = _> + Send + '_>> = Box::pin(inner.open());
         open.await?;
         Ok(Self { inner })

@@ -16,6 +16,7 @@ use crate::limits::Limits;
 use crate::options::{Keep, Mode, Terms, Wait};
 
 impl Quorum {
+    /// Acquires a lock: asks the servers in rounds until a majority grants it or the limit of the wait is over.
     pub async fn acquire(self: Arc<Self>, terms: &Terms) -> Result<Grant, Error> {
         if matches!(terms.keep, Keep::Session | Keep::Named) {
             return Err(Error::Invalid("a quorum keeps locks by renewing them, not by sessions".to_owned()));
@@ -43,6 +44,7 @@ impl Quorum {
                 outcome = attempt.go(terms.name()) => outcome,
                 outcome = lookout.look() => outcome,
             };
+            // A round that fails gives back what single servers have granted.
             if !matches!(outcome, Outcome::Held(_)) {
                 let _ = timeout_at(lookout.end().into(), attempt.settle()).await;
             }
@@ -50,14 +52,14 @@ impl Quorum {
             match outcome {
                 Outcome::Held(hold) => return Ok(attempt.into_grant(hold)),
                 Outcome::Contended if lookout.has_majority(&attempt) => return Err(Error::Contention),
-                // An outage counts as waiting.
+                // An outage counts as waiting: the next round tries again while the limit lasts.
                 Outcome::TooFew(_) | Outcome::Contended if !left.is_zero() => sleep(pause.min(left)).await,
                 Outcome::TooFew(_) | Outcome::Contended => {
                     return Err(Error::TooFew(self.too_few(lookout.answered.unwrap_or_else(|| attempt.answered()))));
                 }
             }
             pause = (pause * 2).min(MAX_PAUSE);
-            // A call of the last round may arrive late, and must not affect the holds of the next one.
+            // The next round is a new request: a call of the last round that arrives late must not affect its holds.
             let terms = Arc::make_mut(&mut terms);
             terms.begin();
             if let Wait::AtMost(_) = terms.wait {
@@ -66,7 +68,7 @@ impl Quorum {
         }
     }
 
-    /// Returns the error text for a minority of answers.
+    /// Returns the text of the error that too few servers answer, with the reasons of the others.
     fn too_few(&self, answered: usize) -> String {
         let (members, majority) = (self.members(), self.majority());
         let young: Vec<_> = self.members.iter().filter_map(Member::counts_in).collect();
@@ -76,7 +78,8 @@ impl Quorum {
     }
 }
 
-/// Returns in how long a majority counts, if enough of the missing servers are only too young.
+/// Returns in how long a majority counts, if enough of the missing servers only have to run a little longer: a server
+/// counts when it has run for longer than any lease. `young` has the times that are left.
 fn ready_in(answered: usize, majority: usize, mut young: Vec<Duration>) -> Option<Duration> {
     young.sort();
     young.get(majority.checked_sub(answered + 1)?).copied()

@@ -1,4 +1,4 @@
-//! Names and logins of connections.
+//! Names and logins of a client's connections, and clients made from those of the crate `redis`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -50,7 +50,7 @@ async fn credentials_are_asked_for_before_each_connection() {
     assert!(why.message().contains("no credentials: no more"), "{why}");
 }
 
-/// The hold is renewed by a task, which the panic must not end.
+/// A task renews the hold. A panic of the provider must not end this task.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_provider_that_panics_at_once_or_later_costs_no_lock() {
     let (server, mut admin) = Server::start().with_client();
@@ -68,7 +68,7 @@ async fn a_provider_that_panics_at_once_or_later_costs_no_lock() {
     let lease = std::time::Duration::from_secs(3);
     let guard = in_time(client.acquire("job").lease(lease)).await.expect("a lock");
     admin.run("CLIENT KILL TYPE normal SKIPME yes");
-    dlock_testkit::soon("it is asked again", || asked.load(Ordering::Relaxed) > 3);
+    dlock_testkit::soon("the provider is asked after both panics", || asked.load(Ordering::Relaxed) > 3);
     tokio::time::sleep(lease).await;
     in_time(guard.release()).await.expect("held");
 }
@@ -92,14 +92,14 @@ async fn a_connection_that_the_program_has_is_used_until_it_breaks() {
     let connections = |admin: &mut dlock_testkit::Client| admin.text("CLIENT LIST").lines().count();
     // The connections of `admin` and of the program.
     let before = 2;
-    dlock_testkit::soon("the start's connections have ended", || connections(&mut admin) == before);
+    dlock_testkit::soon("the connections of the server's start have ended", || connections(&mut admin) == before);
     let guard = in_time(client.try_acquire("job").lease(std::time::Duration::from_secs(20))).await.expect("a lock");
     in_time(guard.renew()).await.expect("held");
     assert_eq!(in_time(client.info("job")).await.expect("an answer").expect("taken").holds.len(), 1);
     assert_eq!(connections(&mut admin), before);
     admin.run("CLIENT KILL TYPE normal SKIPME yes");
-    // A renewal is one attempt.
-    dlock_testkit::soon("it has found another connection", || {
+    // Each renewal is one attempt, so that the first ones may fail.
+    dlock_testkit::soon("a renewal has found another connection", || {
         tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(guard.renew())).is_ok()
     });
     in_time(guard.release()).await.expect("held");

@@ -1,4 +1,4 @@
-//! Locks are acquired and released.
+//! Acquisitions and releases of a lock, and the errors of both.
 
 use std::time::{Duration, Instant};
 
@@ -44,6 +44,7 @@ async fn an_owner_may_begin_with_a_label() {
     assert_ne!(one.owner(), other.owner());
     let upgraded = in_time(one.upgrade().expect("a reader").owner_label("other")).await.expect("nobody else reads");
     assert_eq!(upgraded.owner(), one.owner());
+    // A label has 256 bytes at most.
     let long = in_time(client.acquire("c").owner_label("x".repeat(257))).await;
     assert!(matches!(long, Err(Error::Invalid(_))), "{long:?}");
 }
@@ -111,7 +112,7 @@ async fn no_server_is_not_contention() {
     for acquire in [client.acquire("job"), client.try_acquire("job"), client.acquire("job").session()] {
         let outcome = in_time(acquire.outage(Duration::from_millis(100))).await;
         let Err(error @ Error::Unreachable(_)) = outcome else { panic!("{outcome:?}") };
-        let source = std::error::Error::source(&error).expect("the error of the library below");
+        let source = std::error::Error::source(&error).expect("the error of the crate `redis`");
         assert!(source.is::<redis::RedisError>(), "{source}");
     }
 }
@@ -122,7 +123,7 @@ async fn the_error_of_a_server_without_the_module_says_so() {
     let outcome = in_time(client_of(&plain).acquire("job")).await;
     let Err(error @ Error::Refused(_)) = outcome else { panic!("{outcome:?}") };
     assert!(error.to_string().contains("is the dlock module loaded?"), "{error}");
-    let source = std::error::Error::source(&error).expect("the error of the library below");
+    let source = std::error::Error::source(&error).expect("the error of the crate `redis`");
     assert!(source.is::<redis::RedisError>(), "{source}");
 }
 
@@ -157,22 +158,25 @@ async fn a_lock_of_a_program_without_dlock_counts_as_held() {
     }
     for acquire in kinds() {
         old.int("DEL text");
-        // The request waits behind a lock of dlock. Then the key is overwritten, and deleted.
+        // The request waits behind a lock of dlock, until the key is overwritten: then it polls until the key is
+        // deleted.
         old.int("DLOCK.ACQUIRE text before PX 600000");
         let waiting = in_queue(&server, acquire);
         old.ok("SET text 1");
+        // A request whose key is a string polls every 100 ms.
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert!(!waiting.is_finished());
         let before = connections(&server);
         tokio::time::sleep(Duration::from_millis(250)).await;
-        assert!(connections(&server) <= before, "each poll has a new connection");
+        assert!(connections(&server) <= before, "a poll has opened a new connection");
         old.int("DEL text");
         in_time(waiting).await.expect("a task").expect("a lock").release().await.expect("held");
         freed(&server, "text");
     }
 }
 
-/// An acquisition with such a lease and without a limit would never end.
+/// Client and server round to whole milliseconds, so that nothing is left of a lease under 3 ms. Every grant would
+/// count as lost, and an acquisition without a limit would never end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_that_is_certain_for_no_moment_is_refused_at_once() {
     let (server, client) = server_and_client();

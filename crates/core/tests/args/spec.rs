@@ -1,4 +1,4 @@
-//! The parsers know the words that the descriptions of the commands have, and no others.
+//! The parsers know exactly the words that the descriptions of the commands (`spec`) have.
 
 use std::collections::BTreeSet;
 
@@ -10,9 +10,11 @@ use super::{LIMITS, words};
 
 #[test]
 fn each_parser_knows_the_words_of_its_description_and_no_others() {
+    // The owner comes before the options.
     let before = ["a "];
     for command in Command::ALL.into_iter().filter(|command| *command != Command::Release) {
         let spec = spec::find(&format!("DLOCK.{}", command.name())).expect("a description");
+        // The arguments before the options, such as the owner and the limit.
         let bare = spec.arguments.iter().take_while(|argument| argument.is_bare());
         let values: String = bare.map(|value| if let Argument::BareNumber(_) = value { "5 " } else { "a " }).collect();
         match spec.keys {
@@ -35,7 +37,8 @@ fn the_log_knows_the_subcommands_of_its_description_and_no_others() {
     assert_eq!(known.into_iter().collect::<BTreeSet<_>>(), spec::LOG.words().into_iter().collect());
 }
 
-/// Tries all words of all commands, and a word of no command, behind each of the beginnings `before`.
+/// Tries all words of all commands, and a word of no command, behind each of the beginnings `before`. The parser must
+/// know exactly those of `spec`, each behind at least one beginning.
 #[track_caller]
 fn check(spec: &Spec, before: &[&str], parse: impl Fn(&str) -> Option<Malformed>) {
     let is_known = |word: &&str| {

@@ -1,7 +1,7 @@
 //! Draws histories from the bytes of a fuzzer or of a property test.
 //!
-//! A step takes a few bytes, so that most changes of a byte change only that step. The kept corpora of the fuzzer are
-//! such bytes. They become worthless if the meaning of the bytes changes.
+//! A step takes a few bytes, so that most changes of a byte change only that step. The corpora of the fuzzer consist of
+//! such bytes: they become worthless if the meaning of the bytes changes.
 
 use dlock_core::engine::{OpenIf, Permission};
 use dlock_core::{Entries, Mode};
@@ -35,6 +35,7 @@ fn settings(bytes: &mut Bytes) -> History {
     let default_lease = bytes.pick(&[60, 500]);
     let grace = bytes.pick(&[None, None, Some(30), Some(600)]);
     let max_waiters = bytes.pick(&[None, None, None, Some(0), Some(2), Some(4)]);
+    // One history in 16 begins with a crowd of readers: more holds than the engine frees at once (64).
     let crowd = if bytes.below(16) == 15 { 70 } else { 0 };
     History { grace, max_waiters, crowd, ..History::new(default_lease) }
 }
@@ -44,12 +45,13 @@ fn enter(bytes: &mut Bytes) -> Op {
     Op::Enter { client, owner, keys, how }
 }
 
+/// Draws an operation, and whether the timer runs after it.
 fn step(bytes: &mut Bytes) -> Step {
     let byte = bytes.byte();
     Step { op: op(byte >> 2, bytes), then_tick: byte & 3 != 0 }
 }
 
-/// Draws an operation. `kind` is below 64.
+/// Draws an operation. `kind` is below 64: an operation with more numbers comes more often.
 fn op(kind: u8, bytes: &mut Bytes) -> Op {
     match kind {
         0..=21 => enter(bytes),
@@ -102,7 +104,7 @@ fn renew(bytes: &mut Bytes) -> Op {
         _ => TokenRule::Any,
     };
     let (lease, binds) = (lease(bytes), bytes.flag());
-    // The parser refuses SESSION with an absolute lease, or with one under 300 ms.
+    // The parser refuses a session with an absolute lease, or with a lease under 300 ms.
     Op::Renew {
         client,
         key,
@@ -115,8 +117,8 @@ fn renew(bytes: &mut Bytes) -> Op {
     }
 }
 
-/// Draws a heartbeat or an end of a named session. Only the timeouts of session 0 are short, so that no two sessions end
-/// in one turn of the timer.
+/// Draws a heartbeat or an end of a named session. Only the timeouts of session 0 are short, so that no two sessions
+/// end in one turn of the timer.
 fn session(bytes: &mut Bytes) -> Op {
     let byte = bytes.below(256);
     let (client, session) = (byte % CLIENTS, (byte >> 2) & 1);
@@ -138,6 +140,7 @@ fn mode(bytes: &mut Bytes) -> Option<Mode> {
     bytes.pick(&[None, Some(Mode::Exclusive), Some(Mode::Shared)])
 }
 
+/// Draws an owner: three times in four, one that holds the lock.
 fn somebody(bytes: &mut Bytes) -> Somebody {
     let byte = bytes.below(256);
     if byte < 192 { Somebody::Holder(byte) } else { Somebody::Any(byte % OWNERS) }

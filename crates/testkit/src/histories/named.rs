@@ -1,4 +1,4 @@
-//! The naive model of named sessions.
+//! The part of the naive model that is about named sessions.
 
 use dlock_core::NamedId;
 use dlock_core::engine::OpenIf;
@@ -9,17 +9,18 @@ use crate::histories::values::{CLIENTS, SessionNo, User};
 
 /// The most session time that passes between two turns of the timer, in µs (section 4 of the contract).
 pub const MAX_STEP_US: u64 = 100_000;
-/// The first number of named sessions. The numbers of connections are lower.
+/// The numbers of named sessions are above this number, those of connections below.
 const NAMED: u64 = 1 << 63;
 
 impl Naive {
-    /// Returns the user of the client with this id. A history has two users if `has_users` is set.
+    /// Returns the user of the client with this id. If `has_users` is set, client 0 of a history is user 1, and the
+    /// others are user 0.
     pub fn user_of(&self, client: u64) -> User {
         usize::from(self.has_users && client.is_multiple_of(CLIENTS as u64))
     }
 
-    /// Returns whether a session is open. The session of a connection always is, because the end of a connection ends its
-    /// waits.
+    /// Returns whether the session with this number is open. That of a connection counts as open: no request outlives
+    /// its connection.
     pub fn is_open(&self, number: u64) -> bool {
         number < NAMED || self.sessions.iter().any(|session| session.number == number)
     }
@@ -48,7 +49,7 @@ impl Naive {
         }
     }
 
-    /// Opens or keeps a session by a heartbeat.
+    /// Opens or keeps a session by a heartbeat. The timeout is in ms; `named` is the engine's id of the session.
     pub fn heartbeat(&mut self, client: u64, id: SessionNo, named: Option<NamedId>, timeout: u64) {
         let (now, turns_late, user) = (self.uptime_us(), 0, self.user_of(client));
         if let Some(session) = self.sessions.iter_mut().find(|session| session.id == id && session.user == user) {
@@ -73,7 +74,7 @@ impl Naive {
         }
     }
 
-    /// Ends a named session.
+    /// Ends a named session. With a `grace`, in ms, its holds are unbound instead of released.
     pub fn end_named(&mut self, number: u64, grace: Option<u64>) {
         self.sessions.retain(|session| session.number != number);
         self.end_session(number, grace);

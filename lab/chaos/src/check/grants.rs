@@ -1,4 +1,4 @@
-//! The grants: which commands granted what to whom.
+//! The grants in the histories of workers: which command gave which hold to which owner.
 
 use std::collections::BTreeMap;
 
@@ -9,26 +9,26 @@ use crate::history::{Call, Life};
 use crate::time::Micros;
 use crate::words::Words;
 
-/// A command that was answered with a token.
+/// A hold that a command was granted. A command for several keys has a grant for each.
 #[derive(Clone, Debug)]
 pub struct Grant {
     pub hold: Hold,
-    /// When it was sent for the first time: the grant was not before that.
+    /// When the command was sent for the first time: the grant was not before that.
     pub sent: Micros,
     pub replied: Micros,
     pub lease_ms: u64,
     /// The keys of the command.
     pub keys: Vec<String>,
-    /// The entries that it asked for.
+    /// The number of entries that the command asked for.
     pub entries: u64,
-    /// The most entries of all owners together, if it named a limit.
+    /// The most entries of all owners together, if the command named a limit.
     pub limit: Option<u64>,
-    /// Where it is: the life, and the call in it.
+    /// The places of the worker's life among the lives, and of the call in that life.
     pub life: usize,
     pub call: usize,
 }
 
-/// All grants, by worker and then by time.
+/// Returns all grants, by worker and then by time.
 pub fn of(lives: &[Life]) -> Vec<Grant> {
     lives.iter().enumerate().flat_map(|(number, life)| of_life(number, life)).collect()
 }
@@ -39,6 +39,7 @@ fn of_life(number: usize, life: &Life) -> Vec<Grant> {
     for (at, call) in life.calls.iter().enumerate() {
         let Some(words) = Words::of(&call.command) else { continue };
         let Some(mode) = words.enters() else { continue };
+        // A repeat has the id of the command that it repeats, which may have been granted before.
         let sent = match words.value("REQUEST") {
             Some(id) => *first_sent.entry((words.verb, words.keys, words.third, id)).or_insert(call.sent),
             None => call.sent,
@@ -56,6 +57,7 @@ fn of_life(number: usize, life: &Life) -> Vec<Grant> {
     grants
 }
 
+/// Returns the time and the token of the reply, if it is a token.
 fn token_of(call: &Call) -> Option<(Micros, u64)> {
     match &call.reply {
         Some((replied, Reply::Int(token))) => Some((*replied, token.unsigned_abs())),

@@ -1,4 +1,5 @@
-//! The naive model: the contract, written as simply as possible with lists and loops over them.
+//! The naive model: the contract, written as simply as possible with lists and loops over them. Times are ms unless a
+//! comment says otherwise.
 
 use dlock_core::NamedId;
 use dlock_core::{Mode, Want};
@@ -24,7 +25,7 @@ pub struct Hold {
     pub request: Option<Asked>,
     /// The session that the hold is bound to: the id of a client, or the number of a named session.
     pub session: Option<u64>,
-    /// When the hold ends because its session has ended, until the server has written that end down.
+    /// When the hold ends because its session has ended. Set until the server has removed or unbound the stored hold.
     pub ended: Option<u64>,
 }
 
@@ -34,7 +35,7 @@ impl Hold {
         self.ended.unwrap_or(self.deadline)
     }
 
-    /// Returns this time, or the cap if that is earlier.
+    /// Returns `time`, or the cap if that is earlier.
     pub fn up_to_cap(&self, time: u64) -> u64 {
         self.cap.map_or(time, |cap| cap.min(time))
     }
@@ -49,13 +50,14 @@ pub struct Key {
     pub early: Option<u64>,
     /// Whether the key has another type.
     pub is_other: bool,
-    /// The time by which the server has noticed that the key expired early. Set as long as it may not have noticed.
+    /// The time by which the server must have noticed an early expiry. Set as long as it may not have noticed.
     pub unnoticed: Option<u64>,
 }
 
 /// A request for one or several locks.
 #[derive(Clone, Debug)]
 pub struct Request {
+    /// The number of the request.
     pub ticket: u64,
     pub client: u64,
     pub owner: Who,
@@ -66,7 +68,7 @@ pub struct Request {
     /// When the request began to wait, in µs.
     pub since: u64,
     pub is_upgrade: bool,
-    /// The session that its holds become bound to. Set when the request arrives.
+    /// The number of the session that the holds of the request become bound to. Set when the request arrives.
     pub session: Option<u64>,
 }
 
@@ -141,7 +143,7 @@ pub struct Counts {
 #[derive(Clone, Debug)]
 pub struct Naive {
     pub now_us: u64,
-    /// How far the monotonic clock is ahead of the clock, in µs.
+    /// How far the monotonic clock is ahead of the server's clock, in µs.
     pub uptime_ahead_us: i64,
     pub keys: Vec<Key>,
     /// The waiting requests, in the order of their arrival.
@@ -188,6 +190,7 @@ impl Naive {
         upgrades.into_iter().chain(others).collect()
     }
 
+    /// Returns the token of a new grant.
     fn fresh_token(&self, how: &How) -> u64 {
         self.now_us.max(self.last_token + 1).max(how.min_token)
     }
@@ -267,8 +270,8 @@ impl Naive {
         Reply::Waits
     }
 
-    /// If a request with the same owner, keys and id waits, takes its place in the queues with the arguments of this one.
-    /// Returns the ticket of the request that waited.
+    /// Gives this request the place of a waiting request with the same owner, keys and id. Returns the ticket of the
+    /// request that waited; `None` if there is none.
     fn take_over(&mut self, request: &Request) -> Option<u64> {
         let same_keys = |waiter: &Request| {
             waiter.keys.len() == request.keys.len() && waiter.keys.iter().all(|key| request.keys.contains(key))
@@ -276,6 +279,7 @@ impl Naive {
         let asked = request.how.asked();
         let is_same =
             |waiter: &Request| waiter.owner == request.owner && waiter.how.asked() == asked && same_keys(waiter);
+        // A request without an id repeats none.
         asked?;
         let first = self.waiting.iter_mut().find(|waiter| is_same(waiter))?;
         self.counts.replays += 1;
@@ -294,8 +298,8 @@ impl Naive {
         }
     }
 
-    /// Adds a hold. It replaces the hold of the same owner and mode, and holds that it excludes. The latter must have
-    /// ended.
+    /// Adds a hold in place of the owner's hold of this mode, and of holds of other owners that it excludes. The
+    /// latter must have ended.
     fn put(&mut self, key: KeyNo, hold: Hold) {
         let now = self.now();
         let excludes = |old: &Hold| {
@@ -337,8 +341,8 @@ impl Naive {
         false
     }
 
-    /// Returns the owners that a waiter waits for on one of its keys: waiters ahead of it, and holders that it or they
-    /// exclude. Waiters ahead whose owners wait more than once are left out.
+    /// Returns the owners that a waiter waits for on one of its keys: those of waiters ahead, and those of holds that
+    /// the waiter or a waiter ahead excludes. Waiters ahead whose owners wait more than once are left out.
     fn waits_for(&self, waiter: &Request, key: KeyNo) -> Vec<Who> {
         let queue = self.queue(key);
         let ahead: Vec<&Request> = queue.into_iter().take_while(|other| other.ticket != waiter.ticket).collect();

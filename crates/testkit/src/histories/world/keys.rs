@@ -1,4 +1,4 @@
-//! Changes to keys by commands of the server.
+//! Changes to keys by commands of the server, in the engine's keyspace, in that of the replica and in the naive model.
 
 use dlock_core::UnixMs;
 use dlock_core::engine::{Input, Permission};
@@ -11,6 +11,7 @@ use crate::histories::plain;
 use crate::histories::values::{KEYS, KeyNo};
 
 impl World {
+    /// Does the operation if it is one that changes keys.
     pub(super) fn change_keys(&mut self, op: &Op) {
         self.sync_replica();
         let now = self.naive.now();
@@ -22,6 +23,7 @@ impl World {
                 }
                 let last = self.server.space.lock(&name).last_deadline().map(UnixMs::get);
                 self.server.space.set_expiry(&name, Some(now + ms));
+                // An expiry that has passed deletes the key.
                 if self.unlinked() {
                     return self.naive.clear(*key);
                 }
@@ -74,6 +76,7 @@ impl World {
                 self.server.space.swap(0, 1);
                 self.replica.swap(0, 1);
                 self.naive.swap();
+                // KEYS has three names in database 0, then the same names in database 1.
                 let swapped = |key: &KeyNo| if *key < 3 { key + 3 } else { key - 3 };
                 self.late = self.late.iter().map(swapped).collect();
                 self.overwritten.clear();
@@ -92,6 +95,7 @@ impl World {
         self.unlinked();
     }
 
+    /// Deletes a key.
     pub(in crate::histories) fn delete(&mut self, key: KeyNo) {
         let name = plain::key_name(key);
         self.server.space.delete(&name);
@@ -100,6 +104,7 @@ impl World {
         self.late.remove(&key);
     }
 
+    /// Renames a key that exists. Its TTL moves along.
     fn rename(&mut self, from: KeyNo, to: KeyNo) {
         let (name, target) = (plain::key_name(from), plain::key_name(to));
         if !self.server.space.exists(&name) {
@@ -117,6 +122,8 @@ impl World {
         self.reached.count("renamed");
     }
 
+    /// Restores a dump of the key `from` as the key `to`, with this expiry or, without one, that of the
+    /// last deadline.
     fn restore(&mut self, from: KeyNo, to: KeyNo, expiry: Option<u64>) {
         let name = plain::key_name(to);
         let Some(bytes) = self.server.space.dump(&plain::key_name(from)) else { return };
@@ -135,6 +142,7 @@ impl World {
         self.overwritten.remove(&to);
     }
 
+    /// Sets what the server permits on a key. If everything is permitted again, waits until the timer has tried again.
     fn set_permission(&mut self, key: KeyNo, permission: Permission) {
         let name = plain::key_name(key);
         match permission {

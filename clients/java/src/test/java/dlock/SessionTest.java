@@ -16,7 +16,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 
-/** Locks that live as long as a connection. */
+/** Locks that the server renews as long as a connection is open. */
 final class SessionTest {
     private static final Lease SESSION = Lease.session(Duration.ofSeconds(3));
 
@@ -95,7 +95,7 @@ final class SessionTest {
         Stopwatch took = new Stopwatch();
         server.run("CLIENT", "KILL", "ID", server.each("broken", "holds", "session").get(0));
         lost.get(20, TimeUnit.SECONDS);
-        // At once, and not when the lease is over.
+        // The owner hears of the loss at once, and not only at the end of the lease.
         took.within(500);
         assertTrue(elsewhere(() -> {
             boolean locked = lock.tryLock();
@@ -109,18 +109,20 @@ final class SessionTest {
     void a_binding_that_arrives_late_does_not_release_the_lock() throws Exception {
         server.run("CONFIG", "SET", "dlock.session-grace", 20_000);
         try (Proxy proxy = new Proxy(server);
-                DLockClient its = DLockClient.builder().url(proxy.url()).timeout(Duration.ofMillis(400)).connect()) {
-            Hold hold = its.lock("late").withLease(Lease.session(Duration.ofSeconds(30))).acquire();
+                DLockClient other = DLockClient.builder().url(proxy.url()).timeout(Duration.ofMillis(400)).connect()) {
+            Hold hold = other.lock("late").withLease(Lease.session(Duration.ofSeconds(30))).acquire();
             Object first = session("late");
             proxy.keepFrom("SESSION");
             server.run("CLIENT", "KILL", "ID", first);
-            soon("a command that binds is kept back", () -> proxy.keeps);
-            soon("another one has bound it", () -> session("late") != null && !first.equals(session("late")));
-            soon("the client knows", hold::isHeld); // the server knows before its answer arrives
+            soon("the proxy keeps back a command that binds", () -> proxy.keeps);
+            soon("another command has bound the hold", () -> session("late") != null && !first.equals(session("late")));
+            soon("the client knows that the hold is bound", hold::isHeld); // the server knows before its answer arrives
             Object second = session("late");
+            // Without a grace, the end of the connection that has the binding releases the lock. The late command binds
+            // the hold to its connection, which the client has given up.
             server.run("CONFIG", "SET", "dlock.session-grace", 0);
             proxy.deliver();
-            soon("the late one has arrived", () -> !second.equals(session("late")));
+            soon("the late command has arrived", () -> !second.equals(session("late")));
             Thread.sleep(300);
             assertTrue(hold.check() && hold.isHeld());
             hold.release();
@@ -128,7 +130,7 @@ final class SessionTest {
         }
     }
 
-    /** Returns the connection that a lock is bound to; 0 if it is free. */
+    /** Returns the id of the connection that a lock is bound to: null if it is bound to none, 0 if it is free. */
     private Object session(String name) {
         List<Object> sessions = server.each(name, "holds", "session");
         return sessions.isEmpty() ? Long.valueOf(0) : sessions.get(0);
@@ -142,7 +144,7 @@ final class SessionTest {
         hold.onLost(lost::complete);
         Object before = server.each("grace", "holds", "session").get(0);
         server.run("CLIENT", "KILL", "ID", before);
-        soon("it is bound again", () -> {
+        soon("the hold is bound again", () -> {
             List<Object> now = server.each("grace", "holds", "session");
             return now.size() == 1 && now.get(0) != null && !now.get(0).equals(before);
         });
@@ -155,19 +157,19 @@ final class SessionTest {
     @Test
     void a_session_is_bound_again_after_a_restart_of_the_server() throws Exception {
         try (TestServer saved = TestServer.start("--appendonly", "yes", "--appendfsync", "always");
-                DLockClient its = DLockClient.connect(saved.url())) {
-            Hold hold = its.lock("saved").withLease(Lease.session(Duration.ofSeconds(20))).acquire();
+                DLockClient other = DLockClient.connect(saved.url())) {
+            Hold hold = other.lock("saved").withLease(Lease.session(Duration.ofSeconds(20))).acquire();
             CompletableFuture<LockLostException> lost = new CompletableFuture<>();
             hold.onLost(lost::complete);
             saved.kill();
             saved.launch();
-            soon("it is bound again", () -> {
+            soon("the hold is bound again", () -> {
                 List<Object> now = saved.each("saved", "holds", "session");
                 return now.size() == 1 && now.get(0) != null;
             });
             assertTrue(hold.check());
             assertFalse(lost.isDone());
-            // The server that is started next has nothing, and the owner is told.
+            // After the next restart, the server has no hold. The owner is told of the loss.
             saved.run("FLUSHALL");
             saved.kill();
             saved.launch();
@@ -216,6 +218,6 @@ final class SessionTest {
     void closing_the_client_frees_its_sessions() throws Exception {
         client.lock("close").lock();
         client.close();
-        soon("it is free", () -> server.isFree("close"));
+        soon("the lock is free", () -> server.isFree("close"));
     }
 }

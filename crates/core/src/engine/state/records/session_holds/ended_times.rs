@@ -1,4 +1,4 @@
-//! The deadlines of the holds of ended sessions, so that their sums are found without a look at each session.
+//! The deadlines of the holds of ended sessions. They give the number of live holds without a look at each session.
 //!
 //! Sessions that end with a few holds share one set of deadlines. A session with many holds keeps its own set:
 //! each of these sessions has more than `A_FEW` of the lock's holds, so there are far fewer of them than holds.
@@ -11,14 +11,16 @@ use super::session::Session;
 use crate::holds::{Deadlines, Sum};
 use crate::{SessionKey, UnixMs};
 
+/// The ended sessions of one lock that still have holds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EndedTimes {
+    /// All of these sessions.
     keys: HashSet<SessionKey, FixedState>,
     /// The deadlines of sessions that ended with a few holds.
     together: Deadlines,
-    /// The sessions that ended with many.
+    /// The sessions that ended with more holds, each of which keeps its own deadlines.
     apart: Vec<SessionKey>,
-    /// The time from which on no ended session has a grace left.
+    /// The end of the last grace of all these sessions.
     latest: UnixMs,
 }
 
@@ -63,8 +65,8 @@ impl EndedTimes {
         self.latest <= now
     }
 
-    /// Returns the sum of the holds that are live at `clock`. One step for each 512 holds, and for each session with
-    /// many.
+    /// Returns the sum of the holds that are live at `clock`. Takes one step for each 512 holds, and one for each
+    /// session with more than [`A_FEW`].
     pub(super) fn live<'s>(&self, clock: UnixMs, session: impl Fn(SessionKey) -> Option<&'s Session>) -> Sum {
         let apart = self.apart.iter().filter_map(|key| session(*key));
         apart.fold(self.together.live(clock), |sum, session| sum.plus(session.deadlines.live(clock)))

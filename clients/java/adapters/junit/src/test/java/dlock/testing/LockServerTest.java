@@ -17,7 +17,10 @@ import org.junit.jupiter.api.RepeatedTest;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.extension.RegisterExtension;
 
-/** Tests share the server of a static field, and may move its clock. */
+/**
+ * All tests of a class share the server of a static field, and may move its clock. The server of an instance field
+ * belongs to one test.
+ */
 final class LockServerTest {
     @RegisterExtension
     static final LockServer shared = new LockServer();
@@ -39,6 +42,7 @@ final class LockServerTest {
         }
     }
 
+    /** Runs twice, so that two tests record the port of the shared server. */
     @RepeatedTest(2)
     void theInstanceFieldHasAServerBesideThatOfTheStaticField() {
         assertNotEquals(shared.port(), own.port());
