@@ -128,8 +128,8 @@ module Dlock
   end
 
   # Until when a hold of a named session is certain, in place of a Validity. The hold is as certain as the session: its
-  # lease is three timeouts of the session or more, and the server renews the lease when a third of it has passed. A server
-  # that was restarted has no bindings, so a hold that is not bound again is certain for no longer than it was.
+  # lease is three timeouts of the session or more, and the server renews the lease when a third of it has passed. A
+  # server that was restarted has no bindings, so a hold that is not bound again is certain for no longer than it was.
   class Kept
     # How many timeouts of the session a lease has at least, unless a cap is shorter.
     LEASES = 3
