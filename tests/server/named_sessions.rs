@@ -17,6 +17,7 @@ fn holds_end_with_the_heartbeats_and_not_before() {
     client.int("DLOCK.ACQUIRE k a PX 600000 SESSIONID s");
     next.send("DLOCK.ACQUIRE k b BLOCK 20000");
     next.read().expect("a token");
+    // The timeout of 600 ms counts from the opening of the session, a little before `start`.
     assert!(start.elapsed() >= Duration::from_millis(590), "{:?}", start.elapsed());
     assert!(client.error("DLOCK.SESSION s PX 600 XX").starts_with("NOSESSION"));
 }

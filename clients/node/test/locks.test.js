@@ -123,6 +123,7 @@ withEachClient(({ key, run, open }) => {
   test('a key that another program has overwritten is a lock that is lost', async () => {
     const dlock = new DLock(await open());
     for (const options of [{}, { session: true }, { atLeast: 60_000 }]) {
+      // With atLeast, only the release is another command: a renewal.
       if (!options.atLeast) {
         const extended = await dlock.acquire(key('overwritten'), options);
         await run('SET', key('overwritten'), 'x');

@@ -48,6 +48,7 @@ def test_the_error_of_the_body_wins_in_threads(server: Server, name: str, kind: 
     client = redis.Redis(port=server.port, **HASTY)
     session = redis_dlock.Session(client, timeout=20)
     with pytest.raises(kind) as raised:
+        # The session is open around the block, unless it is the object of the block.
         with session if name != "session" else _Nothing():
             with blocks(redis_dlock, client, session)[name]:
                 server.close()

@@ -44,6 +44,7 @@ def test_many_locks_are_renewed_by_one_thread(client: redis.Redis) -> None:
         soon("the threads of other tests end", lambda: threads() <= 1)
         before = threads(), connections(client)
         locks = taken(own, timeout=4.0, auto_renewal=True)
+        # Longer than a lease of 4 s.
         time.sleep(6)
         assert threads() - before[0] <= 1
         assert connections(client) - before[1] <= 1
@@ -118,6 +119,7 @@ def test_a_lock_whose_renewal_is_refused_costs_the_others_nothing(client: redis.
     # The key has another type now, so the server refuses to renew the lock.
     command(client, "SET", "job:3", "x")
     assert locks[3].lost.wait(8)
+    # Longer than a lease: the other locks were renewed after the refusal.
     time.sleep(4.5)
     assert not any(lock.lost.is_set() for lock in locks if lock is not locks[3])
 

@@ -96,6 +96,7 @@ async fn acquire(locks: &Locks, lock: &str, request: &Value) -> Value {
     let mut named = None;
     if request["named"] == true {
         let mut kept = NAMED.lock().await;
+        // A session that has ended is replaced by a new one.
         kept.take_if(|(_, session)| !session.is_open());
         if kept.is_none() {
             match Session::open(&client, TIMEOUT).await {
