@@ -39,15 +39,15 @@ FAILURES = {"unreachable", "error", "failed", "too-few-replicas"}
 ENDINGS = {"restart", "failover", "handover", "agent killed"}
 # The faults that can lose a reply: a program then sends the command again.
 BREAKS = {"cut", "replies lost", "replies held", "commands held", "grants canceled", "server slow", "replica away"}
-# This many refusals in a row are a violation, however short their waits are.
+# The number of refusals in a row that is a violation, however short their waits are.
 MANY = 3
-# This many refusals after the last fault are a violation if nothing is granted.
+# The number of refusals after the last fault that is a violation if nothing is granted.
 PLENTY = 10
 
 
 @dataclass
 class Round:
-    """What happened in a round. Times are microseconds of the monotonic clock."""
+    """The events of a round. Times are microseconds of the monotonic clock."""
 
     attempts: list[Attempt] = field(default_factory=list)
     # Each fault: its kind, the programs that it concerns, with commas between (empty: all), its begin and its end.
@@ -65,7 +65,7 @@ class Round:
     asking: list[Any] = field(default_factory=list)
     # Whether servers may lose a grant, as in a failover.
     loses: bool = False
-    # Whether replicas take over. What has not reached a replica is then lost.
+    # Whether replicas take over. Changes that have not reached a replica are then lost.
     replicates: bool = False
     # Whether all locks are on one server, and the highest token of the rounds before.
     is_one: bool = True
@@ -187,7 +187,7 @@ def refusals(it: Round) -> Iterator[str]:
 
 
 def calm(it: Round) -> Iterator[str]:
-    """After the last fault, each lock that is asked for is granted to somebody, unless an earlier hold may have lasted.
+    """After the last fault, each lock that is asked for is granted to a program, unless an earlier hold may last.
 
     Earlier holds explain that some locks are refused, but not that no lock is granted at all.
     """

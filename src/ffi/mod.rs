@@ -31,13 +31,13 @@
 //! server has: the module is not loaded if one of them is missing ([`missing`]). Other functions are checked where they
 //! are used.
 
-/// Calls a function of the module API that every supported server has. The call is unsafe: the caller keeps the promises
-/// of the function.
+/// Calls a function of the module API that every supported server has. The call is unsafe: the caller keeps the
+/// promises of the function.
 macro_rules! api {
     ($name:ident($($argument:expr),* $(,)?)) => {
         match ::redis_module::raw::$name {
             Some(function) => {
-                // This line does not compile unless `require!` lists the function.
+                // The constant exists only if `require!` lists the function.
                 let () = $crate::ffi::required::$name;
                 function($($argument),*)
             }

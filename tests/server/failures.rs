@@ -11,7 +11,7 @@ use crate::support::replica::counter;
 use crate::support::skip::skipped;
 use crate::support::{Client, Server, lock_info, soon};
 
-/// What keeps the hold of the owner `a` on the lock `k`.
+/// The bond that keeps the hold of the owner `a` on the lock `k`: its lease, or a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Lease,
@@ -29,7 +29,7 @@ enum Freed {
     AtOnce,
     WithTheLease,
     AfterTheTimeout,
-    /// Not within [`KEPT`], while the connection of the holder is open.
+    /// No other client gets the lock within [`KEPT`], while the connection of the holder is open.
     Never,
 }
 

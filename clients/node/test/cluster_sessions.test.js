@@ -43,7 +43,7 @@ describe('a session in a cluster', { concurrency: 2 }, () => {
       for (const { run } of nodes) await run('CONFIG', 'RESETSTAT');
       const began = performance.now();
       await sleep(4000);
-      // One heartbeat a second is due. On a busy machine, some come late and are repeated: five more are allowed.
+      // A heartbeat is due each second. On a busy machine, some come late and are repeated: five more are allowed.
       const most = (performance.now() - began) / 1000 + 5;
       for (const { run } of nodes) {
         const beats = await calls(run, 'session');

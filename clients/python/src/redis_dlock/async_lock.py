@@ -108,8 +108,8 @@ class DLock(Held, Lock):
         session has ended. The result of the future is the error. After a release, the future stays pending. Raises
         `LockError` if the lock is not held.
 
-        One task and one connection watch all locks of a client that have a lease; in a cluster, one of each for every
-        node. A lock with `replicas`, or with the session of a connection, has a task and a connection of its own.
+        All locks of a client that have a lease share a task and a connection that watch them; in a cluster, those of
+        each node do. A lock with `replicas`, or with the session of a connection, has both of its own.
         """
         return asyncio.shield(self._watch(self._held()).lost)
 

@@ -40,7 +40,7 @@ class DLock(Held, Lock):
             hold = self._to_release()
             entries = hold.entries
             self.release()
-        except Exception as error:  # noqa: BLE001 - `_exit` raises it, unless the body has failed
+        except Exception as error:  # noqa: BLE001 - `_exit` raises it, adds it to the body's error, or logs it
             self._leaves_block(hold, entries)
             self._exit(value, error)
         except BaseException:

@@ -278,6 +278,6 @@ fn clients_that_ping_at_once_without_a_majority_get_their_errors_together() {
     let mut clients: Vec<_> = (0..20).map(|_| agent.client()).collect();
     clients.iter_mut().for_each(|client| client.send("PING"));
     clients.iter_mut().for_each(|client| assert!(client.fails().starts_with("LOADING ")));
-    // One after the other, the 20 requests would take a second each.
+    // The 20 requests would take a second each if they were answered one after the other.
     assert!(watch.elapsed() < Duration::from_secs(8), "{:?}", watch.elapsed());
 }

@@ -145,7 +145,7 @@ fn troubleshooting_explains_every_event_that_ends_a_hold_without_its_owner() {
     let section = page.split("## Two at once").nth(1).and_then(|rest| rest.split("\n## ").next()).expect("a section");
     for event in events().iter().filter(|event| !["wait", "timeout", "hold", "deadlock"].contains(&event.as_str())) {
         let names = |line: &&&str| line.split([' ', ',']).any(|word| word == event);
-        // Of the commands on the page that list such events, at least two name the event.
+        // At least two of the commands on the page that list such events name the event.
         assert!(commands.iter().filter(names).count() >= 2, "{event} in {commands:#?}");
         assert!(section.contains(&format!("\n| `{event}` |")), "what {event} means");
     }

@@ -1,5 +1,4 @@
-//! What the output shows, and what it must not: a reader that closes its pipe, servers that are down, passwords, and
-//! wrong options.
+//! Output to a reader that closes its pipe, about servers that are down, without passwords, and about wrong options.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -100,7 +99,7 @@ fn no_output_shows_a_password() {
             let mut command = bare();
             command.env("DLOCK_URL", url).env("DLOCK_SENTINEL_PASSWORD", "s3cret");
             let done = outcome(command.with(arguments));
-            // One of the URLs has the password `s3c=ret`.
+            // The shortest part of a password: a URL has `s3c=ret`.
             assert!(!format!("{done:?}").contains("s3c"), "{url} {arguments:?}: {done:?}");
         }
     }

@@ -35,7 +35,7 @@ fn settings(bytes: &mut Bytes) -> History {
     let default_lease = bytes.pick(&[60, 500]);
     let grace = bytes.pick(&[None, None, Some(30), Some(600)]);
     let max_waiters = bytes.pick(&[None, None, None, Some(0), Some(2), Some(4)]);
-    // One history in 16 begins with a crowd of readers: more holds than the engine frees at once (64).
+    // A history in 16 begins with a crowd of readers: more holds than the engine frees at once (64).
     let crowd = if bytes.below(16) == 15 { 70 } else { 0 };
     History { grace, max_waiters, crowd, ..History::new(default_lease) }
 }

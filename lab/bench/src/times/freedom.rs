@@ -11,7 +11,7 @@ use crate::figures::Sample;
 use crate::ledger::{Figure, Ledger};
 use crate::server::Programs;
 
-/// What keeps a lock for its holder: a lease that is renewed, or a session.
+/// The way in which a holder keeps its lock: by renewals of the lease, or by a session.
 pub struct Tie {
     /// The name in the figures.
     pub name: &'static str,
