@@ -223,7 +223,7 @@ fn the_exclusive_owner_overtakes_waiters_for_permits() {
 fn a_request_that_can_no_longer_fit_waits_until_its_owner_gives_back() {
     let (server, mut client) = taken(&[("a", 1), ("b", 1)]);
     let mut more = server.waiter(request("SACQUIRE k a 2"));
-    // The owner re-enters past its own request. It now has two entries, and one more would exceed the limit.
+    // The owner re-enters past its own request, and now has two entries. One more would exceed the limit.
     client.int("DLOCK.RLOCK k a");
     client.int("DLOCK.RELEASE k b");
     more.waits();
@@ -241,7 +241,8 @@ fn a_repeat_takes_over_the_place_unless_it_can_never_fit() {
     let (server, mut client) = taken(&[("a", 1), ("b", 1)]);
     let mut ahead = server.waiter(request("SACQUIRE k ahead 3 PERMITS 3"));
     let mut first = server.waiter(request("SACQUIRE k a 3 REQUEST r"));
-    // The waiter ahead now waits for `a` alone. So a new request of `a` behind it is a deadlock, but a repeat is not new.
+    // The waiter ahead now waits for `a` alone. So a new request of `a` behind it is a deadlock, but a repeat is not
+    // new.
     client.int("DLOCK.RELEASE k b");
     assert!(client.error(request("SACQUIRE k a 3 REQUEST other")).starts_with("DEADLOCK "));
     let mut second = server.client();

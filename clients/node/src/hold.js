@@ -55,12 +55,13 @@ class Lock {
   /** The connection of a session, while it is open. @type {Connection | undefined} */
   #own;
   /**
-   * Connections on which a command that binds the hold is unanswered. If the server executes the command later, the
-   * hold is bound to its connection, whose end would release it. So the connections stay open for as long as the hold.
+   * Connections on which a command that binds the hold is unanswered. If the server executes such a
+   * command later, the hold is bound to the connection of the command, and ends with it. So the connections stay open
+   * for as long as the hold.
    */
   #late;
   #isBinding = false;
-  /** The server may have released the hold: its connection has ended, or a command that binds it is unanswered. */
+  /** Whether the server may have released the hold: the session's connection has ended, or a binding is unanswered. */
   #isUnbound = false;
   /** Whether the program has the lock. Before that, no timer watches for the end of the lease. */
   #isBegun = false;
@@ -421,7 +422,7 @@ class Lock {
   }
 
   /**
-   * Records the connection to which the hold is bound. When it ends, the hold is bound to another one.
+   * Records the connection to which the hold is bound. When the connection ends, binds the hold to another one.
    *
    * @param {Connection} own
    */

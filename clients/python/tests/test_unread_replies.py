@@ -82,7 +82,7 @@ async def test_a_cancellation_at_any_point_leaves_no_reply_unread(client: redis.
 
 
 async def cancel_after(turns: int, work: Any) -> bool:
-    """Cancels work after `turns` turns of the event loop. Returns whether that ended it."""
+    """Cancels work after `turns` turns of the event loop. Returns whether it was cancelled."""
     task: asyncio.Task[Any] = asyncio.ensure_future(work)
     for _ in range(turns):
         await asyncio.sleep(0)

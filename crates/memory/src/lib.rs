@@ -1,5 +1,5 @@
-//! The keys of a lock server, in memory: the [`Keyspace`](dlock_core::Keyspace) of an [`Engine`](dlock_core::Engine), and
-//! the changes that commands of the server itself make to keys.
+//! The keys of a lock server, in memory: the [`Keyspace`](dlock_core::Keyspace) of an [`Engine`](dlock_core::Engine),
+//! and the changes that commands of the server itself make to keys.
 //!
 //! `dlock serve` and the tests of the engine share [`Keys`] and differ in their [`Surroundings`]: the clock, the users,
 //! and what happens when a key changes.
@@ -26,7 +26,8 @@ pub trait Surroundings {
     /// Returns the time of the machine's monotonic clock.
     fn uptime(&self) -> Uptime;
 
-    /// Returns for how long the server has worked. A server that does not know counts the time in which it did nothing, too.
+    /// Returns for how long the server has worked. A server that does not know counts the time in which it did nothing,
+    /// too.
     fn worked(&self) -> Duration {
         Duration::from_micros(self.uptime().us())
     }
@@ -42,7 +43,8 @@ pub trait Surroundings {
         Permission::Full
     }
 
-    /// Returns whether the client of the running command may run `INFO` on this key, and how many ns it took to find out.
+    /// Returns whether the client of the running command may run `INFO` on this key, and how many ns it takes to
+    /// tell.
     fn may_read(&mut self, _name: Name<'_>) -> (bool, u64) {
         (true, 0)
     }

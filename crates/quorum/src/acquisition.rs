@@ -1,14 +1,14 @@
 //! The way to a majority: an attempt asks all servers at once, or begins in the queue of the gate server.
 //!
 //! # Implementation details
-//! A client asks all servers at once. If the lock is free, it gets the lock by their answers.
+//! A client asks all servers at once. If the lock is free, their answers give the client the lock.
 //!
 //! The gate server decides which client gets the lock. It is the first server that is up, in an order that all clients
 //! share. A client that it refuses releases what the other servers granted and, if it may wait, enters the queue of the
 //! gate server, so that all clients wait in one queue and none polls. When the gate server grants the lock, the client
-//! asks the other servers. If some of them refuse, it waits in their queues for a moment, since the owner that released
-//! the gate server is releasing them, too. If that fails, the client releases everything and, after a random time, enters
-//! the queue of the first server that refused it.
+//! asks the other servers. If some of them refuse, the client waits in their queues for a moment, since the owner that
+//! released the gate server is releasing them, too. If that fails, the client releases everything and, after a random
+//! time, enters the queue of the first server that refused it.
 //!
 //! A client enters a second queue only if the gate server has granted it the lock, and only for a moment, because two
 //! clients that see different gate servers may wait for each other.

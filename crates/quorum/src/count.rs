@@ -2,8 +2,8 @@
 //!
 //! # Implementation details
 //! A client has the lock when the gate server has granted it, and a majority has the same token, by live holds. If all
-//! servers were asked for a token ahead of their clocks, each grants that token, and the grants are enough. If the tokens
-//! differ, the lower ones are raised to the highest.
+//! servers were asked for a token ahead of their clocks, each grants that token, and the grants are enough. If the
+//! tokens differ, the lower ones are raised to the highest.
 
 use std::time::Duration;
 
@@ -70,8 +70,8 @@ impl Acquisition {
         (0..self.terms.members()).find(is_up)
     }
 
-    /// Waits for a moment in the queues of the servers that refused. The gate server has granted the lock to this client,
-    /// so another client with a hold on one of them is releasing it, or will be turned away.
+    /// Waits for a moment in the queues of the servers that refused. The gate server has granted the lock to this
+    /// client, so another client with a hold on one of them is releasing it, or will be turned away.
     fn wait_where_refused(&mut self, now: Duration, calls: &mut Vec<Call>) {
         let Phase::Gather(Gather { until, lease, .. }) = self.phase else { return };
         if self.patience == Patience::None || now + SHORTEST_WAIT * 2 > until {
@@ -104,8 +104,8 @@ impl Acquisition {
         self.join_gate(gate, now, calls);
     }
 
-    /// If a majority has granted different tokens, raises the lower ones to the highest, unless pending answers may still
-    /// make a majority with one token.
+    /// If a majority has granted different tokens, raises the lower ones to the highest, unless pending answers may
+    /// still make a majority with one token.
     fn agree(&mut self, now: Duration, calls: &mut Vec<Call>) {
         let (granted, majority) = (self.votes.granted(), self.terms.majority());
         let Phase::Gather(gather) = &mut self.phase else { return };

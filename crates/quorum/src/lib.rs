@@ -1,10 +1,10 @@
 //! A lock over a majority of independent servers, as a pure state machine: no connection, no clock, and random times
 //! only from the caller's seed.
 //!
-//! An [`Acquisition`] returns the commands to send ([`Call`]). The caller sends them, hands in the [`Answer`]s, and calls
-//! `handle_timeout` when time has passed. An acquisition ends with an [`Outcome`]: a [`Hold`], which is renewed and
-//! released in the same way, or one of two reasons for the failure. Times are arguments: the caller's monotonic clock,
-//! counted from any fixed point. [`standing`] decides whether a server may count at all.
+//! An [`Acquisition`] returns the commands to send ([`Call`]). The caller sends them, hands in the [`Answer`]s, and
+//! calls `handle_timeout` when time has passed. An acquisition ends with an [`Outcome`]: a [`Hold`], which is renewed
+//! and released in the same way, or one of two reasons for the failure. Times are arguments: the caller's monotonic
+//! clock, counted from any fixed point. [`standing`] decides whether a server may count at all.
 //!
 //! Each attempt has an owner of its own, which the caller makes from [`Call::attempt`], so that a leftover of an old
 //! attempt cannot affect a later one. `docs/quorum.md` says why the lock is safe, and under which assumptions. The

@@ -42,7 +42,7 @@ pub struct MemorySurroundings {
     pub others_us: u64,
     /// The time that looks at the clock have taken since the clock was set.
     looked_us: std::cell::Cell<u64>,
-    /// The number of looks at the clock since it was set.
+    /// The number of looks at the clock since the clock was set.
     looks: std::cell::Cell<u64>,
     /// The permissions of timers for the keys where they are limited.
     pub permissions: BTreeMap<KeyName, Permission>,

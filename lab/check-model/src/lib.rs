@@ -1,8 +1,8 @@
 //! Model checking: visits every state of small instances of the engine, breadth first.
 //!
-//! An instance is a `World` of the testkit: a server, its replica, and the model of the contract. After each step, every
-//! reply, every grant, what `INFO` shows, the timer, the counters, the engine's tables and the replica are compared
-//! with the model.
+//! An instance is a `World` of the testkit: a server, its replica, and the model of the contract. After each step,
+//! every reply, every grant, what `INFO` shows, the timer, the counters, the engine's tables and the replica are
+//! compared with the model.
 //!
 //! | module | contents |
 //! |---|---|

@@ -250,7 +250,7 @@ impl Servers {
         let begin = self.all[server].place.offset;
         for offset in begin..theirs.offset.min(begin + units) {
             let place = Place { lineage: theirs.lineage, offset: offset + 1 };
-            let Unit { changes, after } = self.unit(place).expect("it was replicated").clone();
+            let Unit { changes, after } = self.unit(place).expect("a unit of the primary").clone();
             self.all[server].world.apply(&changes, &after);
             self.all[server].place = place;
             if self.files == Files::AofAlways {
@@ -317,7 +317,7 @@ impl Servers {
         world.load(saved);
         for offset in begin.offset..synced.offset {
             let place = Place { lineage: synced.lineage, offset: offset + 1 };
-            let Unit { changes, after } = self.unit(place).expect("it was written");
+            let Unit { changes, after } = self.unit(place).expect("a unit that was written");
             world.apply(changes, after);
         }
         world.end_turn();

@@ -91,8 +91,8 @@ impl Round {
         Ok(When::Soon)
     }
 
-    /// Gives a key an expiry (`PEXPIRE`) that is earlier than the lease of its hold, and has the watchdog renew the hold:
-    /// only a command may move the expiry of a key.
+    /// Gives a key an expiry (`PEXPIRE`) that is earlier than the lease of its hold, and has the watchdog renew the
+    /// hold: only a command may move the expiry of a key.
     pub(super) fn watch(&mut self, who: usize, key: KeyNo, owner: Who, before: Before) -> Result<When, String> {
         let (mode, lease) = (Some(Mode::Shared), Lease::For(SHORT_LEASE_MS));
         let bind =

@@ -66,8 +66,8 @@ class Validity:
         return min(self._wanted, self._sure)
 
     def _expire(self, now: float) -> bool:
-        """Marks the hold as lost if its time has passed. Returns whether it is neither lost nor released. Nothing
-        revives a lost hold."""
+        """Marks the hold as lost, for good, if its time has passed. Returns whether the hold is neither lost nor
+        released."""
         self.is_lost = self.is_lost or not self.is_released and now >= self._until - _NOTHING
         return not self.is_lost and not self.is_released
 

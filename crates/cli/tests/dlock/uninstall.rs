@@ -78,7 +78,7 @@ fn a_server_without_an_aof_starts_without_the_module() {
     let check = run(&server, &["--check"]);
     assert!(check.stdout.contains("no locks"), "{}", check.stdout);
     let aof = check.stdout.lines().find(|line| line.contains("AOF")).unwrap_or_default();
-    assert!(aof.ends_with(", if anything did"), "it claims that the AOF has locks: {}", check.stdout);
+    assert!(aof.ends_with(", if anything did"), "the output claims that the AOF has locks: {}", check.stdout);
     without_the_module(&mut server);
 }
 

@@ -14,7 +14,7 @@ pub struct TokenNames {
 }
 
 impl TokenNames {
-    /// Names the token of a new hold. Checks that it is greater than the tokens of all earlier holds.
+    /// Names the token of a new hold. Fails unless the token is greater than those of all earlier holds.
     pub fn give(&mut self, token: Token) -> String {
         assert!(Some(token) > self.highest, "a new hold got {token:?} after {:?}", self.highest);
         self.highest = Some(token);

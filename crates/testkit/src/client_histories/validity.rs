@@ -199,7 +199,8 @@ impl Validity {
         self.duty = Duty::Again((now + (self.lease() / 6).clamp(50, 2000)).min(until));
     }
 
-    /// Marks a command as answered, and returns when it was sent. Returns `None` if it was answered already or is unknown.
+    /// Marks a command as answered, and returns when it was sent. Returns `None` if it was answered already or is
+    /// unknown.
     fn close(&mut self, number: u32) -> Option<i64> {
         let command = self.commands.iter_mut().find(|command| command.number == number && command.is_open)?;
         command.is_open = false;

@@ -1,5 +1,5 @@
-//! The command and the options of a request for a lock. This file alone knows the options: it draws them, writes them as
-//! words, and translates them for the core.
+//! The command and the options of a request for a lock. This file alone knows the options: it draws them, writes them
+//! as words, and translates them for the core.
 
 use std::num::NonZeroU32;
 
@@ -97,7 +97,7 @@ impl How {
         let lease = if binds { lease.for_session() } else { lease };
         let is_plain = !matches!(how.command, Command::Sacquire | Command::Macquire);
         let min_token = if flags & 64 == 64 && is_plain { 5_000 } else { 0 };
-        // Bit 7 chooses the id. Without an id it decides about MAXHOLD.
+        // Bit 7 chooses the id. If there is no id, bit 7 decides about MAXHOLD.
         let cap = (flags & 32 == 0 && flags & 128 == 128).then(|| cap(lease, binds, who));
         let how = How { lease, blocks: flags & 3 != 0 || upgrades, binds, named, cap, min_token, id, ..how };
         (who % CLIENTS, owner, keys, how)
@@ -138,7 +138,8 @@ impl How {
         line
     }
 
-    /// Returns the request with the `MINTOKEN` that the command has. A history has it relative to the clock.
+    /// Returns the request with the `MINTOKEN` that the command has. A history has a number relative to the
+    /// clock.
     pub(super) fn from(self, now_us: u64) -> How {
         How { min_token: if self.min_token == 0 { 0 } else { now_us + self.min_token }, ..self }
     }

@@ -39,7 +39,7 @@ pub enum Lease {
     Own,
     /// `EX` or `PX`, in ms.
     For(u64),
-    /// `EXAT` or `PXAT`: the end, in ms. In a history, it counts from the time of the operation.
+    /// `EXAT` or `PXAT`: the end, in ms. In a history, the end counts from the time of the operation.
     Until(u64),
 }
 

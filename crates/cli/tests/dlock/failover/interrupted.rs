@@ -1,4 +1,4 @@
-//! A failover that is interrupted: each step is undone, ends by itself, or is finished by Sentinel.
+//! An interrupted failover: the step at which it stops is undone, ends by itself, or is finished by Sentinel.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -16,7 +16,7 @@ use dlock_testkit::skip::skipped;
 use dlock_testkit::version::Version;
 use dlock_testkit::{Client, Server, eventually, soon};
 
-/// Whether Sentinel of this server coordinates a failover itself.
+/// Returns whether the Sentinel of this server's version coordinates a failover itself.
 fn is_coordinated(server: &Server) -> bool {
     Version::of(&mut server.client()) >= Version::Valkey(9, 0)
 }
@@ -26,10 +26,12 @@ struct Halted {
     running: Running,
     /// The messages of `dlock` so far.
     said: String,
+    /// The messages that follow.
     rest: BufReader<std::process::ChildStderr>,
 }
 
 impl Halted {
+    /// Starts `dlock failover`, and reads its messages until one names this step.
     #[track_caller]
     fn at(mut command: Command, step: &str) -> Self {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -37,12 +39,12 @@ impl Halted {
         let mut rest = BufReader::new(running.child().stderr.take().expect("a pipe"));
         let mut said = String::new();
         while !said.contains(step) {
-            assert!(rest.read_line(&mut said).expect("readable output") > 0, "it ended before {step}: {said}");
+            assert!(rest.read_line(&mut said).expect("readable output") > 0, "dlock ended before {step}: {said}");
         }
         Self { running, said, rest }
     }
 
-    /// Returns the exit code of `dlock`, and all that it has said.
+    /// Waits for the end of `dlock`. Returns its exit code and all of its messages.
     #[track_caller]
     fn end(mut self) -> (Option<i32>, String) {
         let code = self.running.outcome().code;
@@ -51,7 +53,7 @@ impl Halted {
     }
 }
 
-/// How long a client waits to write.
+/// Returns how long a write takes. While writes are paused, it waits for the end of the pause.
 fn write(server: &Server) -> Duration {
     let start = Instant::now();
     server.client().ok("SET written x");
@@ -64,36 +66,38 @@ fn while_writes_are_paused_a_signal_a_timeout_or_a_kill_ends_the_failover() {
     if is_coordinated(&primary) {
         return skipped("Sentinel of this server coordinates failovers itself");
     }
-    // The replica does not tell its offset once writes are paused.
+    // Once writes are paused, the gate holds back `INFO` to the replica. So `dlock` waits for the replica's offset
+    // until its timeout.
     let replica = Server::start();
     let port = primary.port();
-    let way = gate(replica.port(), move |request| {
+    let gate_port = gate(replica.port(), move |request| {
         let is_paused = |mut client: Client| client.calls("client|pause") > 0;
         request.contains("INFO") && Client::connect(port).is_ok_and(is_paused)
     });
-    replica.client().ok(format!("CONFIG SET replica-announce-port {way}"));
+    replica.client().ok(format!("CONFIG SET replica-announce-port {gate_port}"));
     replica.follow(&primary);
     let sentinels = Sentinels::watch(&primary, 1);
     sentinels.patient();
     let failover = |timeout: &str| of(&sentinels, &["failover", "--timeout", timeout]);
-    let again = || primary.client().ok("CONFIG RESETSTAT");
+    // The gate is open as long as the primary's statistics have no pause.
+    let open_gate = || primary.client().ok("CONFIG RESETSTAT");
 
-    // By a signal: undone at once.
+    // A signal ends the failover: the pause is undone at once.
     let mut halted = Halted::at(failover("8s"), "CLIENT PAUSE 9000 WRITE");
     halted.running.signal(libc::SIGINT);
     let (code, said) = halted.end();
     assert_eq!(code, Some(130), "{said}");
     assert!(said.contains("CLIENT UNPAUSE") && said.contains("ended by SIGINT"), "{said}");
-    assert!(write(&primary) < Duration::from_secs(5), "not only when the pause is over");
+    assert!(write(&primary) < Duration::from_secs(5), "writes go on before the 9 s of the pause are over");
 
-    // By its timeout.
-    again();
+    // Its timeout ends the failover.
+    open_gate();
     let late = outcome(failover("1s"));
     assert_eq!(late.code, Some(1), "{late:?}");
     assert!(late.stderr.contains("CLIENT UNPAUSE") && late.stderr.contains("does not answer"), "{}", late.stderr);
 
-    // By `kill -9`: the pause ends by itself.
-    again();
+    // `kill -9` ends the failover: the pause ends by itself.
+    open_gate();
     let mut halted = Halted::at(failover("2s"), "CLIENT PAUSE 3000 WRITE");
     soon("writes are paused", || primary.client().calls("client|pause") > 0);
     halted.running.signal(libc::SIGKILL);
@@ -108,14 +112,14 @@ fn a_primary_whose_connection_breaks_at_replicaof_stays_the_primary() {
     if is_coordinated(&primary) {
         return skipped("Sentinel of this server coordinates failovers itself");
     }
-    let way = gate(primary.port(), |request| request.contains("REPLICAOF"));
+    let gate_port = gate(primary.port(), |request| request.contains("REPLICAOF"));
     let replica = primary.replica();
-    let sentinels = Sentinels::watch_at(way, 1);
+    let sentinels = Sentinels::watch_at(gate_port, 1);
     let lost = outcome(of(&sentinels, &["failover"]));
     assert_eq!(lost.code, Some(1), "{lost:?}");
     assert!(lost.stderr.contains("no reply within 2s") && lost.stderr.contains("CLIENT UNPAUSE"), "{}", lost.stderr);
     assert!(primary.is_primary() && replica.is_replica());
-    assert!(write(&primary) < Duration::from_secs(2), "not only when the pause is over");
+    assert!(write(&primary) < Duration::from_secs(2), "writes go on before the pause is over");
 }
 
 #[test]
@@ -124,7 +128,7 @@ fn if_the_pause_ends_too_early_the_primary_keeps_what_it_has_granted() {
     if is_coordinated(&primary) {
         return skipped("Sentinel of this server coordinates failovers itself");
     }
-    // `REPLICAOF` arrives half a second after the end of the pause.
+    // The gate delays `REPLICAOF` until half a second after the end of the pause of 1.1 s.
     let was_sent = Arc::new(AtomicBool::new(false));
     let is_sent = was_sent.clone();
     let late = move |request: &str| {
@@ -137,11 +141,11 @@ fn if_the_pause_ends_too_early_the_primary_keeps_what_it_has_granted() {
     // The replica does not get the grants of that half second.
     let port = primary.port();
     let lost = move |stream: &str| stream.contains("DLOCK.APPLY") && was_sent.load(Ordering::Relaxed);
-    let way = gate::open(port, Arc::new(late), Arc::new(lost));
+    let gate_port = gate::open(port, Arc::new(late), Arc::new(lost));
     let replica = Server::start();
-    replica.client().ok(format!("REPLICAOF 127.0.0.1 {way}"));
+    replica.client().ok(format!("REPLICAOF 127.0.0.1 {gate_port}"));
     replica.wait_synced(&primary);
-    let sentinels = Sentinels::watch_at(way, 1);
+    let sentinels = Sentinels::watch_at(gate_port, 1);
     let load = Load::begin(&[port, replica.port()], "");
     let done = outcome(of(&sentinels, &["failover", "--timeout", "100ms"]));
     assert_eq!(done.code, Some(1), "{done:?}");
@@ -151,10 +155,10 @@ fn if_the_pause_ends_too_early_the_primary_keeps_what_it_has_granted() {
     nothing_is_granted_twice(&load.end(replica.port(), port));
 }
 
-/// `dlock failover` with a single Sentinel, which never gets the command to fail over.
+/// Returns `dlock failover` with a gate before its only Sentinel, which never gets the command to fail over.
 fn without_order(sentinels: &Sentinels) -> Command {
-    let way = gate(sentinels.ports()[0], |request| request.contains("FAILOVER"));
-    bare().with(["-s", &format!("redis-sentinel://127.0.0.1:{way}/locks"), "failover"])
+    let gate_port = gate(sentinels.ports()[0], |request| request.contains("FAILOVER"));
+    bare().with(["-s", &format!("redis-sentinel://127.0.0.1:{gate_port}/locks"), "failover"])
 }
 
 #[test]
@@ -185,7 +189,7 @@ fn if_the_failover_is_killed_without_a_primary_sentinel_promotes_a_replica() {
     let mut halted = Halted::at(without_order(&sentinels), "SENTINEL FAILOVER");
     halted.running.signal(libc::SIGKILL);
     halted.end();
-    eventually(Duration::from_secs(90), "Sentinel promotes one", || servers[1].is_primary());
+    eventually(Duration::from_secs(90), "Sentinel promotes the replica", || servers[1].is_primary());
     load.goes_on();
     let figures = load.end(ports[0], ports[1]);
     print(&servers[1], "`dlock failover`, killed when there is no primary", &figures);

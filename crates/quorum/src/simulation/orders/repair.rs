@@ -9,7 +9,7 @@ use crate::terms::Rule;
 ///
 /// 1. The client has a hold on servers 0 and 1. The last server refused it because of the hold of a killed client.
 /// 2. After half a lease, servers 0 and 1 have renewed the client's hold, but the client has not read the answers. When
-///    it reads them, it will ask the last server to grant its hold, too.
+///    the client reads them, it will ask the last server to grant its hold, too.
 /// 3. A step later, a newcomer that believes server 0 to be down has a hold on the last server. The newcomer is paused,
 ///    and its request to server 1 is still on its way.
 ///
