@@ -281,7 +281,7 @@ fn a_hold_shows_for_how_long_it_has_been_held() {
     let (_server, mut client) = Server::start().with_client();
     let before = client.now();
     let tokens = story(&mut client, "WLOCK k a PX 600000 -> t1\n RLOCK k a PX 600000 -> t2");
-    soon("it was held for a while", || lock_info(&mut client, "k OWNER a").unwrap().holds()[0].held > 20);
+    soon("the lock is held for a while", || lock_info(&mut client, "k OWNER a").unwrap().holds()[0].held > 20);
     let after = client.now();
     for detail in ["OWNER a", "FULL"] {
         let holds = lock_info(&mut client, &format!("k {detail}")).unwrap();

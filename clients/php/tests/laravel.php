@@ -336,7 +336,7 @@ $programs = [
     },
 ];
 $predis = [
-    'a handler of a signal that throws during a wait leaves nothing' => fn (string $name) => interrupted($name, fn () => new Predis\Client([
+    'a signal handler that throws during a wait leaves no lock behind' => fn (string $name) => interrupted($name, fn () => new Predis\Client([
         'host' => getenv('DLOCK_TEST_HOST'), 'port' => (int) getenv('DLOCK_TEST_PORT'), 'read_write_timeout' => 0,
     ])),
     "Symfony's store, also with phpredis in CombinedStore" => function (string $name) {

@@ -69,24 +69,24 @@ $tests = [
         [$one, $other] = [new LockFactory(store()), new LockFactory(store())];
         $key = new Key($name);
         $lock = $one->createLockFromKey($key);
-        check($lock->acquire() && $lock->isAcquired(), 'it is acquired');
+        check($lock->acquire() && $lock->isAcquired(), 'the lock is acquired');
         $first = DlockStore::fencingToken($key);
-        check(!$other->createLock($name)->acquire(), 'the other one is refused');
+        check(!$other->createLock($name)->acquire(), 'the other lock object is refused');
         $lock->release();
-        check(!$lock->isAcquired(), 'it is released');
+        check(!$lock->isAcquired(), 'the lock is released');
         $next = new Key($name);
         $second = $other->createLockFromKey($next);
-        check($second->acquire(), 'the other one has it');
-        check(DlockStore::fencingToken($next) > $first, 'its token is greater');
+        check($second->acquire(), 'the other lock object gets the lock');
+        check(DlockStore::fencingToken($next) > $first, 'the second token is greater');
         check(!$lock->isAcquired(), 'the first one does not claim it');
     },
     'a blocking acquisition waits in the queue of the server' => function (string $name) {
         $lock = (new LockFactory(store()))->createLock($name, 60);
         $lock->acquire();
         $waiting = elsewhere(fn () => (new LockFactory(store()))->createLock($name, 60)->acquire(true));
-        until('it waits', fn () => 1 === waiters($name));
+        until('the request waits', fn () => 1 === waiters($name));
         $lock->release();
-        check(succeeds($waiting), 'it has got the lock');
+        check(succeeds($waiting), 'the waiting process gets the lock');
     },
     'a wait outlives the read timeout of the client, and leaves it as it was' => function (string $name) {
         $redis = connected();
@@ -94,10 +94,10 @@ $tests = [
         connected()->rawCommand('DLOCK.ACQUIRE', $name, 'somebody', 'PX', 2500);
         $lock = (new LockFactory(new DlockStore($redis)))->createLock($name, 30);
         $began = microtime(true);
-        check($lock->acquire(true), 'it is acquired');
+        check($lock->acquire(true), 'the lock is acquired');
         check(microtime(true) - $began > 2, 'the wait is longer than the read timeout');
         check(1.0 === (float) $redis->getReadTimeout(), 'the timeout is the same');
-        check($lock->getRemainingLifetime() > 29, 'it has its whole lease');
+        check($lock->getRemainingLifetime() > 29, 'the lock has its whole lease');
     },
     'the longest wait ends a blocking acquisition' => function (string $name) {
         connected()->rawCommand('DLOCK.ACQUIRE', $name, 'somebody');
@@ -105,18 +105,18 @@ $tests = [
         $lock = (new LockFactory(store(longestWait: 0.5)))->createLock($name);
         throws(LockConflictedException::class, fn () => $lock->acquire(true));
         check(microtime(true) - $began < 5 && microtime(true) - $began >= 0.49, 'the wait ends after 0.5 s');
-        check(0 === waiters($name), 'it has left the queue');
+        check(0 === waiters($name), 'the request has left the queue');
     },
     'refreshing sets the lease, and a lock that is lost is reported' => function (string $name) {
         $lock = (new LockFactory(store()))->createLock($name, 2);
         $lock->acquire();
         check(connected()->pttl($name) <= 2000, 'its lease is the TTL');
         $lock->refresh(60);
-        check(connected()->pttl($name) > 50000 && $lock->getRemainingLifetime() > 50, 'it is refreshed');
+        check(connected()->pttl($name) > 50000 && $lock->getRemainingLifetime() > 50, 'the lock is refreshed');
         connected()->del($name);
         throws(LockConflictedException::class, fn () => $lock->refresh());
-        check(!$lock->isAcquired(), 'it is lost');
-        check($lock->acquire(), 'it can be acquired again');
+        check(!$lock->isAcquired(), 'the lock is lost');
+        check($lock->acquire(), 'the lock can be acquired again');
     },
     'a refresh that a cap cuts claims only the time up to the cap' => function (string $name) {
         connected()->config('SET', 'dlock.max-hold', '3000');
@@ -130,42 +130,42 @@ $tests = [
     'a lock ends with its lease' => function (string $name) {
         $lock = (new LockFactory(store()))->createLock($name, 0.3);
         $lock->acquire();
-        until('it has ended', fn () => $lock->isExpired() && !$lock->isAcquired());
-        check((new LockFactory(store()))->createLock($name)->acquire(), 'another one gets it');
+        until('the lock has ended', fn () => $lock->isExpired() && !$lock->isAcquired());
+        check((new LockFactory(store()))->createLock($name)->acquire(), 'another lock object gets the lock');
     },
     'readers share a lock, and one of them becomes the writer' => function (string $name) {
         $factory = new LockFactory(store());
         [$one, $other, $writer] = [$factory->createLock($name), $factory->createLock($name), $factory->createLock($name)];
-        check($one->acquireRead() && $other->acquireRead(), 'two readers');
-        check(!$writer->acquire(), 'no writer');
-        check(!$one->acquire(), 'not the writer yet');
-        check($one->isAcquired() || $one->acquireRead(), 'it is still a reader');
+        check($one->acquireRead() && $other->acquireRead(), 'two readers share the lock');
+        check(!$writer->acquire(), 'no writer is let in');
+        check(!$one->acquire(), 'the first reader is not the writer yet');
+        check($one->isAcquired() || $one->acquireRead(), 'the first reader is still one');
         $other->release();
-        check($one->acquire(), 'now it is the writer');
-        check(!$other->acquireRead(), 'no other reader');
-        check($one->acquireRead() && $other->acquireRead(), 'it is a reader again');
+        check($one->acquire(), 'the first reader becomes the writer');
+        check(!$other->acquireRead(), 'no other reader is let in');
+        check($one->acquireRead() && $other->acquireRead(), 'both are readers again');
     },
     'a waiting reader is served after the writer' => function (string $name) {
         $lock = (new LockFactory(store()))->createLock($name);
         $lock->acquire();
         $waiting = elsewhere(fn () => (new LockFactory(store()))->createLock($name)->acquireRead(true));
-        until('it waits', fn () => 1 === waiters($name));
+        until('the request waits', fn () => 1 === waiters($name));
         $lock->release();
-        check(succeeds($waiting), 'it reads');
+        check(succeeds($waiting), 'the reader gets the lock');
     },
     'the end of the object releases the lock' => function (string $name) {
         $lock = (new LockFactory(store()))->createLock($name);
         $lock->acquire();
         unset($lock);
-        check(!connected()->exists($name), 'it is free');
+        check(!connected()->exists($name), 'the lock is free');
     },
     'an unserialized key holds the lock in another store' => function (string $name) {
         $key = new Key($name);
         (new LockFactory(store()))->createLockFromKey($key, 60, false)->acquire();
         $lock = (new LockFactory(store()))->createLockFromKey(unserialize(serialize($key)), 60);
-        check($lock->isAcquired(), 'it holds the lock');
+        check($lock->isAcquired(), 'the unserialized key holds the lock');
         $lock->release();
-        check(!connected()->exists($name), 'it has released it');
+        check(!connected()->exists($name), 'the release frees the lock');
     },
     'the prefix of the client is put before the name' => function (string $name) {
         $redis = connected();
@@ -182,22 +182,22 @@ $tests = [
         $lock = (new LockFactory($store))->createLock($name);
         foreach ([fn () => $lock->acquire(), fn () => $lock->acquire(true), fn () => $lock->acquireRead()] as $acquire) {
             $error = throws(LockAcquiringException::class, $acquire);
-            check(str_contains($error->getPrevious()->getMessage(), 'is the dlock module loaded'), 'it says why');
+            check(str_contains($error->getPrevious()->getMessage(), 'is the dlock module loaded'), 'the error says why');
         }
     },
     'several servers: an acquisition takes the lock on all, and a release frees it on all' => function (string $name) {
         foreach ([new ConsensusStrategy(), new UnanimousStrategy()] as $strategy) {
             $factory = new LockFactory(combined(three(), $strategy));
             [$one, $other] = [$factory->createLock($name, 30), $factory->createLock($name, 30)];
-            check($one->acquire() && $one->isAcquired(), 'it is acquired');
-            check(3 === holders($name), 'on all servers');
-            check(!$other->acquire() && !$other->isAcquired(), 'the other one is refused');
+            check($one->acquire() && $one->isAcquired(), 'the lock is acquired');
+            check(3 === holders($name), 'the lock is held on all servers');
+            check(!$other->acquire() && !$other->isAcquired(), 'the other lock object is refused');
             $one->refresh(60);
-            check(three()[2]->pttl($name) > 50000, 'it is refreshed everywhere');
-            check($one->acquire(), 'it may be acquired again');
+            check(three()[2]->pttl($name) > 50000, 'the lock is refreshed on all servers');
+            check($one->acquire(), 'the lock may be acquired again');
             $one->release();
-            check(0 === holders($name) && !$one->isAcquired(), 'it is free everywhere');
-            check($other->acquire(), 'the other one gets it');
+            check(0 === holders($name) && !$one->isAcquired(), 'the lock is free on all servers');
+            check($other->acquire(), 'the other lock object gets the lock');
             $other->release();
         }
     },
@@ -207,9 +207,9 @@ $tests = [
         $lock->acquire();
         three()[1]->del($name);
         $lock->refresh(60);
-        check($lock->isAcquired() && $lock->getRemainingLifetime() > 50, 'it goes on');
+        check($lock->isAcquired() && $lock->getRemainingLifetime() > 50, 'the lock goes on');
         $lock->release();
-        check(0 === holders($name), 'it is free');
+        check(0 === holders($name), 'the lock is free');
         three()[0]->rawCommand('DLOCK.ACQUIRE', $name, 'somebody');
         check($lock->acquire(), 'two of three are enough');
         $lock->release();
@@ -233,9 +233,9 @@ $tests = [
         check(succeeds(elsewhere(function () use ($text, $name) {
             $lock = (new LockFactory(combined(three())))->createLockFromKey(unserialize($text), 60, false);
             $other = (new LockFactory(combined(three())))->createLock($name);
-            check($lock->isAcquired() && $other->acquireRead() && !$lock->acquire(), 'it reads, with another one');
+            check($lock->isAcquired() && $other->acquireRead() && !$lock->acquire(), 'the key reads, beside another one');
             $other->release();
-            check($lock->acquire() && !$other->acquireRead(), 'it writes');
+            check($lock->acquire() && !$other->acquireRead(), 'the key becomes the writer');
             $lock->release();
 
             return 0 === holders($name);
@@ -246,7 +246,7 @@ $tests = [
         $factory = new LockFactory(store());
         $several = new LockFactory(combined(three()));
         $locks = [$factory->createLock($name, 60), $factory->createLock("$name:r", 60), $several->createLock("$name:s", 60)];
-        check($locks[0]->acquire() && $locks[1]->acquireRead() && $locks[2]->acquire(), 'they are acquired');
+        check($locks[0]->acquire() && $locks[1]->acquireRead() && $locks[2]->acquire(), 'all locks are acquired');
         check(succeeds(elsewhere(function () use (&$locks) {
             foreach ($locks as $lock) {
                 check(!$lock->isAcquired(), 'the child claims nothing');
@@ -259,7 +259,7 @@ $tests = [
             return true;
         })), 'the child ends');
         foreach ($locks as $lock) {
-            check($lock->isAcquired(), 'the parent has it');
+            check($lock->isAcquired(), 'the parent has the lock');
             $lock->release();
         }
         check([0, 0, 0] === [holders($name), holders("$name:r"), holders("$name:s")], 'the parent releases them');
@@ -279,11 +279,11 @@ $tests = [
         $redis = new Redis();
         $redis->connect('localhost', (int) getenv('DLOCK_TEST_PORT'));
         $lock = (new LockFactory(new DlockStore($redis)))->createLockFromKey(unserialize(serialize($key)), 60, false);
-        check($lock->isAcquired(), 'it holds the lock');
+        check($lock->isAcquired(), 'the unserialized key holds the lock');
         $lock->refresh(100);
-        check($lock->acquire(), 'it can be acquired again');
+        check($lock->acquire(), 'the lock can be acquired again');
         $lock->release();
-        check(!connected()->exists($name), 'it has released it');
+        check(!connected()->exists($name), 'the release frees the lock');
     },
     'the owner says which process it is' => function (string $name) {
         $lock = (new LockFactory(store()))->createLock($name);
@@ -299,21 +299,21 @@ $tests = [
         foreach ([fn () => connected()->set($name, 'text', ['nx', 'px' => 60000]), fn () => $old->createLock($name, 60, false)->acquire()] as $holds) {
             $holds();
             $lock = (new LockFactory(store()))->createLock($name);
-            check(!$lock->acquire() && !$lock->acquireRead() && !$lock->isAcquired(), 'it is refused');
+            check(!$lock->acquire() && !$lock->acquireRead() && !$lock->isAcquired(), 'the lock is refused');
             $limited = (new LockFactory(store(longestWait: 0.3)))->createLock($name);
             $began = microtime(true);
             throws(LockConflictedException::class, fn () => $limited->acquire(true));
-            check(microtime(true) - $began >= 0.29, 'it is refused after the longest wait');
+            check(microtime(true) - $began >= 0.29, 'the lock is refused after the longest wait');
             check(0 === connected()->exists("$name:begun"), 'no process has begun');
             $waiting = elsewhere(function () use ($name) {
                 connected()->set("$name:begun", '1', ['EX' => 60]);
 
                 return (new LockFactory(store()))->createLock($name, 60)->acquire(true);
             });
-            until('it waits', fn () => connected()->exists("$name:begun"));
+            until('the process has begun', fn () => connected()->exists("$name:begun"));
             usleep(150000); // A wait for such a key asks every 100 ms: it is refused at least once.
             connected()->del($name);
-            check(succeeds($waiting), 'it has got the lock');
+            check(succeeds($waiting), 'the waiting process gets the lock');
             connected()->del($name, "$name:begun");
         }
     },
@@ -321,13 +321,13 @@ $tests = [
         $lock = (new LockFactory(store()))->createLock($name, 60);
         $lock->acquire();
         connected()->set($name, 'text');
-        check(!$lock->isAcquired(), 'it is lost');
+        check(!$lock->isAcquired(), 'the lock is lost');
         throws(LockConflictedException::class, fn () => $lock->refresh());
-        check($lock->isExpired(), 'it does not count as held');
+        check($lock->isExpired(), 'the lock does not count as held');
         $lock->release();
         check('text' === connected()->get($name), 'the other key is as it was');
         connected()->del($name);
-        check($lock->acquire(), 'it can be acquired again');
+        check($lock->acquire(), 'the lock can be acquired again');
     },
     'a client in a transaction or a pipeline is refused' => function (string $name) {
         foreach ([Redis::MULTI, Redis::PIPELINE] as $mode) {
@@ -339,7 +339,7 @@ $tests = [
             $lock = (new LockFactory($store))->createLock($name);
             foreach ([fn () => $lock->acquire(), fn () => $lock->acquire(true), fn () => $held->refresh()] as $call) {
                 $error = throws(LockAcquiringException::class, $call);
-                check(str_contains($error->getPrevious()->getMessage(), 'multi()'), 'it says why');
+                check(str_contains($error->getPrevious()->getMessage(), 'multi()'), 'the error says why');
             }
             throws(LockReleasingException::class, fn () => $held->release());
             $redis->exec();
@@ -356,17 +356,17 @@ $tests = [
             // The key exists while $mine holds the lock for the second time: the first grant must not count.
             return $lock->acquire(true) && $lock->isAcquired() && 0 === connected()->exists("$name:inside");
         });
-        until('it waits', fn () => 1 === waiters($name));
+        until('the request waits', fn () => 1 === waiters($name));
         posix_kill($waiting, SIGSTOP);
         $mine->release();
-        until('its lease has ended', fn () => !connected()->exists($name));
+        until('the lease of the grant has ended', fn () => !connected()->exists($name));
         connected()->set("$name:inside", '1', ['EX' => 60]);
         $mine->acquire();
         posix_kill($waiting, SIGCONT);
-        until('it waits again', fn () => 1 === waiters($name));
+        until('the request waits again', fn () => 1 === waiters($name));
         connected()->del("$name:inside");
         $mine->release();
-        check(succeeds($waiting), 'it has got the lock after that');
+        check(succeeds($waiting), 'the process gets the lock after that');
     },
     'a refresh that got no answer promises no more than before' => function (string $name) {
         $redis = connected();
@@ -498,10 +498,10 @@ $tests = [
         throws(LockReleasingException::class, fn () => $lock->release());
         connected()->set("$name:after", '', ['EX' => 60]); // The call returns when the pause is over.
         throws(LockConflictedException::class, fn () => $lock->refresh());
-        check($lock->acquire() && !$lock->isExpired(), 'it is acquired');
-        check(DlockStore::fencingToken($key) > $first, 'its token is a new one');
+        check($lock->acquire() && !$lock->isExpired(), 'the lock is acquired');
+        check(DlockStore::fencingToken($key) > $first, 'the token is a new one');
         $lock->release();
-        check(0 === connected()->exists($name), 'it is released');
+        check(0 === connected()->exists($name), 'the lock is released');
     },
     'a release on a server without the module is an error' => function (string $name) {
         $redis = connected();
@@ -536,7 +536,7 @@ $tests = [
             $there->set("$name:after", '', ['EX' => 60]); // The call returns when the pause is over.
             until('the late grant is released', fn () => !$there->exists($name));
             if ('the next lock' === $next) {
-                check($lock->acquire(), 'it is granted');
+                check($lock->acquire(), 'the lock is granted');
                 check(1 === $there->exists($name) && 0 === connected()->exists($name), 'the lock is in the database of the client');
                 $lock->release();
             }
@@ -553,10 +553,10 @@ $tests = [
         connected()->rawCommand('CLIENT', 'PAUSE', 1000, 'ALL');
         throws(RedisException::class, fn () => $redis->get($name));
         $there->ping(); // The call returns when the pause is over.
-        check($lock->acquire(), 'it is granted');
+        check($lock->acquire(), 'the lock is granted');
         check(1 === $there->exists($name) && 0 === connected()->exists($name), 'the lock is in the database of the client');
         $lock->release();
-        check(0 === $there->exists($name), 'it is released there');
+        check(0 === $there->exists($name), 'the lock is released there');
     },
     'a client whose server is down gets the exceptions of Symfony, and may connect again' => function (string $name) {
         [$server, $port] = started();
@@ -564,7 +564,7 @@ $tests = [
         check(reaches($redis, $port), 'the server is there');
         $redis->select(5);
         $lock = (new LockFactory(new DlockStore($redis)))->createLock($name, 300, false);
-        check($lock->acquire(), 'it is granted');
+        check($lock->acquire(), 'the lock is granted');
         proc_terminate($server, SIGKILL);
         until('the server is gone', fn () => !proc_get_status($server)['running']);
         throws(LockReleasingException::class, fn () => $lock->release());
@@ -573,7 +573,7 @@ $tests = [
         [$server] = started($port);
         $there = new Redis();
         check(reaches($there, $port) && reaches($redis, $port) && $redis->select(6) && $there->select(6), 'the program connects again');
-        check((new LockFactory(new DlockStore($redis)))->createLock($name, 300, false)->acquire(), 'it is granted again');
+        check((new LockFactory(new DlockStore($redis)))->createLock($name, 300, false)->acquire(), 'the lock is granted again');
         check(1 === $there->exists($name), 'the lock is in the database that the program has selected last');
         proc_terminate($server, SIGKILL);
     },
@@ -610,7 +610,7 @@ $tests = [
         $redis = new RedisCluster(null, ["$host:$port"], 2, 1);
         $redis->rawCommand($name, 'DLOCK.ACQUIRE', $name, 'somebody', 'PX', 1800);
         $lock = (new LockFactory(new DlockStore($redis)))->createLock($name, 30, false);
-        check($lock->acquire(true), 'it is acquired');
+        check($lock->acquire(true), 'the lock is acquired');
         $lock->release();
     },
     'a store works over a client of a cluster, with and without a prefix' => function (string $name) {
@@ -626,19 +626,19 @@ $tests = [
             $factory = fn (?float $longest = null) => new LockFactory(new DlockStore($connect(), 300, $longest));
             $key = new Key($name);
             $lock = $factory()->createLockFromKey($key, 60, false);
-            check($lock->acquire() && $lock->isAcquired(), 'it is acquired');
+            check($lock->acquire() && $lock->isAcquired(), 'the lock is acquired');
             check(1 === $cluster()->exists($prefix.$name), 'the key has the prefix');
-            check(!$factory()->createLock($name)->acquire(), 'the other one is refused');
+            check(!$factory()->createLock($name)->acquire(), 'the other lock object is refused');
             $limited = $factory(0.4)->createLock($name);
             $began = microtime(true);
             throws(LockConflictedException::class, fn () => $limited->acquire(true));
-            check(microtime(true) - $began >= 0.39, 'it is refused after the longest wait');
+            check(microtime(true) - $began >= 0.39, 'the lock is refused after the longest wait');
             $lock->refresh(100);
-            check($lock->getRemainingLifetime() > 90 && DlockStore::fencingToken($key) > 0, 'it is refreshed');
+            check($lock->getRemainingLifetime() > 90 && DlockStore::fencingToken($key) > 0, 'the lock is refreshed');
             $there = $factory()->createLockFromKey(unserialize(serialize($key)), 60, false);
             check($there->isAcquired(), 'the unserialized key holds the lock');
             $there->release();
-            check(!$cluster()->exists($prefix.$name), 'it is free');
+            check(!$cluster()->exists($prefix.$name), 'the lock is free');
             $cluster()->set($prefix.$name, 'text');
             check(!$lock->acquire(), 'a key of another type counts as held');
             $cluster()->del($prefix.$name);

@@ -161,10 +161,10 @@ async def test_a_block_that_gets_no_lock_raises_with_its_name(kit: Kit, client: 
 
 async def test_the_end_of_a_block_tells_of_a_lock_that_was_lost(kit: Kit, client: redis.Redis) -> None:
     async with kit.lock("job", timeout=0.05, raise_on_release_error=False):
-        soon("it lapses", lambda: not info(client, "job"))
+        soon("the lock lapses", lambda: not info(client, "job"))
     with pytest.raises(LockNotOwnedError):
         async with kit.lock("job", timeout=0.05, raise_on_release_error=True):
-            soon("it lapses", lambda: not info(client, "job"))
+            soon("the lock lapses", lambda: not info(client, "job"))
 
 
 async def test_the_end_of_a_block_tells_of_a_lock_that_was_released(kit: Kit) -> None:

@@ -99,7 +99,7 @@ async def test_the_connections_of_waits_and_sessions_are_closed(kit: Kit, client
     assert await holder.acquire()
     assert await refused(lambda: kit.lock("job", client=own).acquire(blocking_timeout=0.05))
     await holder.release()
-    # One connection may stay, in the pool.
+    # A connection may stay in the pool.
     soon("the connections are closed", lambda: len(client.client_list()) <= before + 1)
 
 

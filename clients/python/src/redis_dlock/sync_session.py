@@ -224,7 +224,7 @@ class ClusterSession(Session):
             raise failed
 
     def beat(self) -> None:
-        """As `Session.beat`, for the session on each server."""
+        """Calls `Session.beat` of the session on each server."""
         for home in self._homes.everything():
             home.beat()
 

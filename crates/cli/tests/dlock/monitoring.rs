@@ -178,7 +178,7 @@ fn prometheus_sees_a_contended_lock_through_the_exporter_and_through_dlock_metri
     command.arg(format!("--storage.tsdb.path={}", notes.path("data").display()));
     command.arg(format!("--web.listen-address=127.0.0.1:{port}"));
     let _prometheus = Running::start(command);
-    soon("both are scraped", || value(port, "count(up == 1)") == Some(2.0));
+    soon("both targets are scraped", || value(port, "count(up == 1)") == Some(2.0));
 
     let mut client = server.client();
     client.int("DLOCK.ACQUIRE job alice PX 600000");
