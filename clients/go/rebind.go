@@ -39,7 +39,7 @@ func (h *home) each(
 	return nil
 }
 
-// those returns the locks of the home that which selects.
+// those returns the locks of the home for which the function returns true.
 func (h *home) those(which func(*Lock) bool) []*Lock {
 	h.all.mu.Lock()
 	defer h.all.mu.Unlock()
@@ -82,7 +82,7 @@ func (h *home) bind(ctx context.Context, all bool) error {
 		})
 }
 
-// bound takes the replies to the renewals of a lock, which names the session `to`. The number is that of the renewal.
+// bound takes the replies to the renewals of a lock. They named the session `to`, and have one number together.
 func (h *home) bound(l *Lock, replies []any, to *seat, number int) error {
 	err := firstError(replies)
 	switch {

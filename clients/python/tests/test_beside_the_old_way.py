@@ -31,7 +31,7 @@ async def test_a_string_counts_as_a_held_lock(kit: Kit, client: redis.Redis) -> 
     await lock.release()
 
 
-async def test_acquire_returns_false_at_its_limit_if_the_server_hangs_after_a_string_refused(kit: Kit) -> None:
+async def test_acquire_returns_false_at_its_limit_if_the_server_hangs_after_a_first_refusal(kit: Kit) -> None:
     with Server() as server:
         server.client.set("job", "token")
 
