@@ -91,8 +91,8 @@ class Session(SessionBase):
     @property
     def lost(self) -> threading.Event:
         """Set when the session is lost, or must be assumed lost: for its timeout, no heartbeat was confirmed. All of
-        its locks are lost with it, and it cannot be opened again. It stays unset when the session is closed, and always
-        in a cluster: use the `lost` of each lock there."""
+        its locks are lost with it, and it cannot be opened again. The event stays unset when the session is closed, and
+        always in a cluster: use the `lost` of each lock there."""
         event: threading.Event = self._loss()
         return event
 
@@ -112,6 +112,7 @@ class Session(SessionBase):
     def _prepare(self) -> None:
         redis_py.check_client(self.redis, asyncio=False)
         self._wakes = threading.Event()
+        # The name, which finds the node of a cluster, has no use here: the client is that of one server.
         self._wire = Wire(self.redis, "")
 
     def _signal(self) -> threading.Event:
@@ -143,7 +144,7 @@ class Session(SessionBase):
                 self._follow()
 
     def _follow(self) -> None:
-        """Does nothing: the locks of one server stay there. In a cluster, they may be on another server now."""
+        """Does nothing, because the locks of one server stay there. A session in a cluster overrides this."""
 
     def _heartbeat(self, until: float | None = None) -> None:
         work: Round = self._round()

@@ -71,6 +71,7 @@ impl<T> Engine<T> {
             now = space.now();
             let answers = waiting.saturating_sub(self.parts.waiters.len());
             if tick.is_over(now, budget) || answers >= ANSWERS_AT_ONCE {
+                // The server serves its clients before the next tick.
                 self.parts.backlog.not_before = now.ms_later(1);
                 self.parts.backlog.behind_since = Some(space.worked());
                 return;
