@@ -1,7 +1,8 @@
-//! Sends the events and replies of the engine after its work, since the server may call the module again meanwhile.
+//! Sends the events and replies of the engine after its work, because the server may call the module again while they
+//! are sent.
 //!
 //! The order is: keyspace events, the command's own reply, the answers to waiters. The server writes first to the
-//! client that was answered last: a waiter before the client whose command has let it in.
+//! client that was answered last: to the waiter that is granted, before the client whose command has freed the lock.
 
 use std::cell::RefMut;
 
@@ -19,8 +20,8 @@ use dlock_core::spec::Spec;
 #[must_use]
 pub struct Rest(Option<OutputList>);
 
-/// Gives the engine back after a piece of work, and sends the keyspace events. The own reply of the running command
-/// follows, then the rest. `own` are the keys of the command.
+/// Gives the engine back after a piece of work, and sends the keyspace events. The caller then sends the command's own
+/// reply, and the rest after it. `own` are the keys of the command.
 #[inline(always)]
 pub fn begin(context: &mut Context<'_>, own: &[KeyName<'_>], engine: RefMut<'static, ServerEngine>) -> Rest {
     match outputs(engine) {
@@ -54,6 +55,7 @@ impl Rest {
     }
 }
 
+/// Sends an event for one of the command's keys, which `index` names.
 #[inline(always)]
 fn notify_own(context: &mut Context<'_>, own: &[KeyName<'_>], index: usize, event: Event) {
     if let Some(name) = own.get(index) {
@@ -86,6 +88,7 @@ fn send_answers(mut outputs: OutputList) {
     recycle(outputs);
 }
 
+/// Runs `body` with this database selected.
 fn in_database(context: &mut Context<'_>, db: i32, body: impl FnOnce(&mut Context<'_>)) {
     let selected = context.db();
     if db == selected {

@@ -1,7 +1,7 @@
 //! The entry by which the server loads the module.
 //!
-//! The macro `redis_module!` of the bindings would make one, but if the module is loaded already, it logs no reason and
-//! the server stops.
+//! The macro `redis_module!` of the bindings would make this entry, too. But if the module is loaded already, that
+//! entry logs no reason, and the server stops.
 
 use std::ffi::{CStr, c_int};
 
@@ -24,10 +24,10 @@ pub struct Module {
 /// Defines the entry that the server calls.
 macro_rules! entry {
     ($module:expr) => {
-        /// Loads the module: the server calls it.
+        /// Loads the module. Only the server calls this.
         ///
         /// # Safety
-        /// Only for the server, which passes live arguments.
+        /// The context must be that of a load, and there must be `count` live strings.
         #[unsafe(no_mangle)]
         #[allow(non_snake_case, reason = "the server's name")]
         pub unsafe extern "C" fn RedisModule_OnLoad(
@@ -42,6 +42,8 @@ macro_rules! entry {
 }
 pub(crate) use entry;
 
+/// Loads a module. Returns the code for the server. An error stops a server that is starting.
+///
 /// # Safety
 /// The context must be that of a load, and there must be `count` live strings.
 pub unsafe fn load(
@@ -68,6 +70,7 @@ pub unsafe fn load(
         return super::ERR;
     }
     let server = Context::new(context);
+    // The logger of the bindings uses this context.
     let is_kept = MODULE_CONTEXT.set_context(&server).is_ok();
     let arguments = decode_args(context, arguments, count);
     let is_ready = is_kept && DISTRLOCK.create_data_type(context).is_ok() && register_server_events(&server).is_ok();

@@ -16,6 +16,8 @@ pub struct KeyName<'a> {
 }
 
 impl<'a> KeyName<'a> {
+    /// Returns a name whose string the caller keeps and frees.
+    ///
     /// # Safety
     /// `raw` must be a live module string for `'a`, and nobody may change it.
     pub(super) unsafe fn borrowed(raw: *mut raw::RedisModuleString) -> KeyName<'a> {
@@ -33,8 +35,10 @@ impl<'a> KeyName<'a> {
         unsafe { KeyName::owned(raw) }
     }
 
+    /// Returns a name that frees its string.
+    ///
     /// # Safety
-    /// `raw` must be a module string that nobody changes and nobody else frees.
+    /// `raw` must be a live module string that nobody changes and nobody else frees.
     pub(super) unsafe fn owned(raw: *mut raw::RedisModuleString) -> KeyName<'static> {
         // SAFETY: by the caller's promise.
         let bytes = unsafe { bytes_of(raw) };
@@ -67,6 +71,8 @@ impl Drop for KeyName<'_> {
 pub(super) struct Held(*mut raw::RedisModuleString);
 
 impl Held {
+    /// Keeps a string.
+    ///
     /// # Safety
     /// `raw` must be a live module string that nobody changes.
     pub(super) unsafe fn new(raw: *mut raw::RedisModuleString) -> Held {
@@ -81,12 +87,12 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // SAFETY: ours since `new`, and freed once; no context of the module has automatic memory.
+        // SAFETY: the string is ours since `new`, and freed once; no context of the module has automatic memory.
         unsafe { api!(RedisModule_FreeString(null_mut(), self.0)) };
     }
 }
 
-/// Returns a message as C wants it: everything from a NUL on is cut off, and there are no line ends in it.
+/// Returns a message for C in one line: a space replaces each line end, and everything from a NUL on is cut off.
 pub(super) fn c_string(message: &str) -> CString {
     let line: Vec<u8> = message.bytes().map(|byte| if byte == b'\r' || byte == b'\n' { b' ' } else { byte }).collect();
     let end = line.iter().position(|byte| *byte == 0).unwrap_or(line.len());

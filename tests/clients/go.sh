@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Vets clients/go and the adapters for go-redis, redigo, rueidis, gocron and cron in it, and runs their tests with the race
-# detector. They start their own servers: DLOCK_SERVER with the module DLOCK_MODULE. Exit 77: there is no Go of 1.23 or
-# later, and scripts/go cannot fetch it.
+# detector. The tests start their own servers: DLOCK_SERVER with the module DLOCK_MODULE. Exit 77: there is no Go of
+# 1.23 or later, and scripts/go cannot fetch it.
 #
-#   tests/clients/go.sh                    all of them
-#   tests/clients/go.sh -run Deadline      what `go test` takes
+#   tests/clients/go.sh                    runs all tests
+#   tests/clients/go.sh -run Deadline      passes these arguments on to `go test`
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -53,7 +53,7 @@ check "$@"
 for each in goredis redigo; do adapter "$each" "$@"; done
 if [[ -e $modules/cache ]]; then
     for each in rueidis gocron cron; do (cd "$each" && GOMODCACHE=$modules/cache check "$@"); done
-    # Porcupine, a checker of histories that is not ours, on stored ones.
+    # lab/porcupine checks stored histories with Porcupine, a checker that others have written.
     (cd ../../lab/porcupine && GOMODCACHE=$modules/cache go vet ./... && GOMODCACHE=$modules/cache go test -count=1 ./...)
 else
     echo 'skipped: the adapters for rueidis, gocron and cron: the module proxy is not reached'

@@ -12,12 +12,12 @@ fn a_repeat_gets_the_answer_of_the_first() {
         &mut client,
         "MACQUIRE 2 x y a REQUEST 1        -> t1
          MACQUIRE 2 x y a REQUEST 1        -> t1
-         # In any order, and whatever else it says.
+         # The order of the keys and other options do not matter.
          MACQUIRE 2 y x a REQUEST 1 PX 5   -> t1
          MACQUIRE 2 x y a REQUEST 1 BLOCK 0 -> t1
          INFO x                            -> count=1
          INFO y                            -> count=1
-         # Another id, another owner, another command.
+         # A request with another id, owner or command is no repeat.
          MACQUIRE 2 x y a REQUEST 2        -> nil
          MACQUIRE 2 x y b REQUEST 1        -> nil
          ACQUIRE x a REQUEST 1             -> nil
@@ -49,10 +49,10 @@ fn a_request_of_which_a_hold_is_gone_is_no_repeat() {
         assert_eq!(owners(&server, "w x y"), "a a -", "{act}");
         // Each hold that is left knows the request: a request for just these is a repeat.
         assert!(client.int("DLOCK.MACQUIRE 2 w x a REQUEST 1") > 0, "{act}");
-        // A larger set is another one, too.
+        // A request for more keys is no repeat either.
         client.nil("DLOCK.MACQUIRE 4 w x y v a REQUEST 1");
     }
-    // A record that another request on one of the holds replaced.
+    // A request on one of the holds replaces the record there.
     let (_server, mut client) = Server::start().with_client();
     client.int("DLOCK.MACQUIRE 2 x y a REQUEST 1");
     client.int("DLOCK.RACQUIRE y a REQUEST 2");
@@ -91,7 +91,7 @@ fn a_repeat_takes_the_place_of_the_request_that_waits() {
     client.int("DLOCK.ACQUIRE x h PX 60000");
     let mut first = server.waiter("DLOCK.MACQUIRE 2 x y a REQUEST 1 BLOCK 0 PX 60000");
     let mut behind = server.waiter("DLOCK.ACQUIRE y b BLOCK 0 PX 60000");
-    // Without BLOCK, nil, and the queues are unchanged.
+    // A repeat without BLOCK gets nil, and the queues are unchanged.
     client.nil("DLOCK.MACQUIRE 2 y x a REQUEST 1");
     let mut second = server.client();
     second.send("DLOCK.MACQUIRE 2 y x a REQUEST 1 BLOCK 0 PX 90000");
@@ -100,7 +100,7 @@ fn a_repeat_takes_the_place_of_the_request_that_waits() {
     behind.waits();
     client.int("DLOCK.RELEASE x h");
     let token = second.granted();
-    assert!(client.int("PTTL x") > 60_000, "its own arguments");
+    assert!(client.int("PTTL x") > 60_000, "the lease is that of the repeat");
     assert_eq!(client.int("DLOCK.MACQUIRE 2 x y a REQUEST 1"), token);
     client.int("DLOCK.RELEASE y a");
     behind.granted();
@@ -116,7 +116,7 @@ fn another_set_of_keys_is_another_request() {
         waiter.gives_up();
         first.waits();
     }
-    // A request for one lock is no repeat of it either.
+    // A request for one lock by ACQUIRE is no repeat either.
     server.waiter("DLOCK.ACQUIRE x a REQUEST 1 BLOCK 20").gives_up();
     first.waits();
     client.int("DLOCK.RELEASE x h");
@@ -128,7 +128,7 @@ fn the_first_gets_the_answer_of_a_repeat_that_was_granted_at_once() {
     let (server, mut client) = Server::start().with_client();
     client.int("DLOCK.ACQUIRE x h PX 60000");
     let mut first = server.waiter("DLOCK.MACQUIRE 2 x y a REQUEST 1 BLOCK 0 PX 60000");
-    // In one turn: the lock is free, the first is at the head of all its queues.
+    // The commands run in one turn. Between them, the lock is free, and the first request heads all its queues.
     let replies = client.pipeline(&["DLOCK.RELEASE x h", "DLOCK.MACQUIRE 2 x y a REQUEST 1"]);
     let token = int_of(replies[1].as_ref().unwrap());
     assert_eq!(first.granted(), token);
@@ -139,6 +139,7 @@ fn the_first_gets_the_answer_of_a_repeat_that_was_granted_at_once() {
 #[test]
 fn a_session_is_bound_although_looking_at_the_key_removes_an_expired_lock() {
     let (_server, [mut client, mut other]) = Server::start().with_clients();
+    // The expired key stays until a command looks at it.
     client.ok("DEBUG SET-ACTIVE-EXPIRE 0");
     for request in ["DLOCK.MACQUIRE 1 k b PX 5000 SESSION", "DLOCK.MACQUIRE 2 k k2 b PX 5000 SESSION"] {
         client.int("DLOCK.ACQUIRE k a PX 20");

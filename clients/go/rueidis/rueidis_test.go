@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
+// client opens a client with one connection for commands that do not wait, and up to 40 for those that do.
 func client(t *testing.T, address string, database int) rueidis.Client {
 	t.Helper()
 	c, err := rueidis.NewClient(rueidis.ClientOption{
@@ -33,6 +34,7 @@ func TestOverRueidis(t *testing.T) {
 func TestLocksAreInTheDatabaseOfTheClient(t *testing.T) {
 	lending.TestDatabase(t, func(address string, database int) lending.Spoilable {
 		c := client(t, address, database)
+		// A dedicated client takes a connection of the pool, which comes back to the pool in the other database.
 		spoil := func(number int) {
 			err := c.Dedicated(func(d rueidis.DedicatedClient) error {
 				return d.Do(context.Background(), d.B().Arbitrary("SELECT", strconv.Itoa(number)).Build()).Error()

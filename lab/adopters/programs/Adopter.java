@@ -123,8 +123,8 @@ final class Adopter {
     }
 
     /**
-     * Pays an order unless it is paid. The file plays a database. A real one refuses a row whose token is lower than one
-     * that it has; the file keeps such a row, and ../rules.py leaves it out.
+     * Pays an order unless it is paid. The file plays a database. A real one refuses a row whose token is lower than
+     * one that it has; the file keeps such a row, and ../rules.py leaves it out.
      */
     private static void charge(Visit visit, Hold hold, Path order) throws IOException, InterruptedException {
         append(order, "begin " + hold.fencingToken());

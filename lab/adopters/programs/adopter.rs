@@ -153,8 +153,8 @@ impl Program {
         paid
     }
 
-    /// Pays an order unless it is paid. The file plays a database. A real one refuses a row whose token is lower than one
-    /// that it has; the file keeps such a row, and ../rules.py leaves it out.
+    /// Pays an order unless it is paid. The file plays a database. A real one refuses a row whose token is lower than
+    /// one that it has; the file keeps such a row, and ../rules.py leaves it out.
     fn charge(&self, visit: &Visit, guard: &blocking::Guard, order: &PathBuf) -> Result<(), Failure> {
         let mut rows = OpenOptions::new().append(true).create(true).open(order)?;
         rows.write_all(format!("begin {} {}\n", guard.token(), self.name).as_bytes())?;

@@ -1,4 +1,4 @@
-//! A replica that takes the stream and does nothing with it, so that the machine has only one server to run.
+//! A replica that reads the replication stream and drops it, so that the machine runs only one server.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::resp;
 use crate::server::Server;
 
-/// Follows until dropped.
+/// A replica of a server, until it is dropped.
 pub struct Follower {
     over: Arc<AtomicBool>,
     /// The thread that follows, until the follower is dropped.
@@ -19,7 +19,7 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Begins to follow. Returns when the server counts the follower as a replica that is online.
+    /// Connects as a replica. Returns when the server counts the replica as online.
     pub fn attach(server: &Server) -> Result<Self, Error> {
         let stream = TcpStream::connect(server.address()).map_err(Error::io("connecting as a replica"))?;
         let mut stream = BufReader::new(stream);
@@ -29,7 +29,7 @@ impl Follower {
             .and_then(|()| stream.get_mut().write_all(&resp::request(&[b"SYNC"])))
             .map_err(Error::io("connecting as a replica"))?;
         skip_snapshot(&mut stream)?;
-        // The server is asked only once: its instructions for each `INFO` would be counted.
+        // The server is asked only once, because a measurement may count the instructions of each `INFO`.
         if !server.connect()?.info("replication")?.contains("state=online") {
             return Err(server.failure("the server does not take a replica"));
         }
@@ -47,7 +47,7 @@ impl Drop for Follower {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // The thread only reads; if it panicked, the server has noticed that nobody follows.
+            // A panic of the thread does not matter any more: the thread only reads.
             let _ = thread.join();
         }
     }
@@ -75,6 +75,7 @@ fn skip_snapshot(stream: &mut BufReader<TcpStream>) -> Result<(), Error> {
     Err(Error::Reply("no snapshot".into()))
 }
 
+/// Reads the stream and drops it, until `over` is set or the connection ends.
 fn swallow(mut stream: TcpStream, over: &AtomicBool) {
     let mut buffer = vec![0; 1 << 20];
     while !over.load(Ordering::Relaxed) {
@@ -87,7 +88,7 @@ fn swallow(mut stream: TcpStream, over: &AtomicBool) {
     }
 }
 
-/// Under callgrind a server is about fifty times slower.
+/// How long the server may take to answer: under callgrind, it is about fifty times slower.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often the thread looks whether the follower was dropped.
 const LOOK_UP: Duration = Duration::from_millis(100);

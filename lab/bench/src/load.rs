@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::owners;
 use crate::resp::Request;
 
-/// Requests on their way at the same time.
+/// How many requests are sent before their replies are read.
 pub const PIPELINE: usize = 16;
 
 /// The requests that one contender sends, over and over.
@@ -15,8 +15,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// Each operation is one request, or several that belong together (`[acquire, release]`). All operations have the
-    /// same number of requests.
+    /// Returns a load of these operations. An operation is one request, or several that belong together
+    /// (`[acquire, release]`). All operations have the same number of requests.
     pub fn new(operations: impl IntoIterator<Item = impl IntoIterator<Item = Request>>) -> Self {
         let mut ring = Vec::new();
         let mut operations_in_ring = 0;
@@ -33,8 +33,8 @@ impl Load {
         self.ring.len() / self.requests_per_operation
     }
 
-    /// The ring cut into batches to send over and over: whole operations, as many as fit and at least one; without
-    /// pipelining every request by itself.
+    /// Returns the ring cut into batches, which are sent over and over. A batch has whole operations: as many as fit
+    /// into `pipeline` requests, and at least one. With `pipeline` 1, a batch is one request.
     pub fn batches(&self, pipeline: usize) -> Vec<Batch> {
         let parts = self.requests_per_operation;
         if pipeline == 1 {
@@ -42,12 +42,13 @@ impl Load {
             return self.ring.iter().enumerate().map(batch).collect();
         }
         let operations = (pipeline / parts).max(1);
+        // The ring is repeated until the last batch is a whole one.
         let rounds = operations / common_divisor(operations, self.operations());
         let requests: Vec<Request> = self.ring.iter().cycle().take(self.ring.len() * rounds).cloned().collect();
         requests.chunks(operations * parts).map(|chunk| Batch::new(chunk.to_vec(), 0, parts)).collect()
     }
 
-    /// Runs that many operations, starting again at the head of the ring when it is through.
+    /// Runs this number of operations. After the last operation of the ring, the first one follows.
     pub fn run(&self, connection: &mut Connection, operations: usize) -> Result<(), Error> {
         let requests = operations * self.requests_per_operation;
         let mut rest = self.ring.iter().cycle().take(requests);
@@ -63,22 +64,25 @@ impl Load {
 
 /// Requests that go out together.
 pub struct Batch {
+    /// The requests in wire form.
     pub bytes: Vec<u8>,
     pub requests: Vec<Request>,
+    /// Whether the first request is the first of its operation.
     pub begins_operation: bool,
+    /// How many operations have their last request here.
     pub operations_ended: usize,
     /// The places of keys in `bytes`.
     keys: Vec<KeyPlaces>,
 }
 
-/// The places of the key in a request.
+/// The places of the key of a request in the bytes of its batch.
 struct KeyPlaces {
     begins_operation: bool,
     places: Vec<usize>,
 }
 
 impl Batch {
-    /// `first` tells which of the `parts` of an operation the first request is.
+    /// Returns a batch. The first request is number `first`, counted from 0, of the `parts` of an operation.
     fn new(requests: Vec<Request>, first: usize, parts: usize) -> Self {
         let mut bytes = Vec::new();
         let mut keys = Vec::new();
@@ -91,7 +95,8 @@ impl Batch {
         Self { bytes, requests, begins_operation: first == 0, operations_ended, keys }
     }
 
-    /// Gives the next key to every operation that begins here, and `key`, the last one given, to one that began before.
+    /// Writes keys into the requests. An operation that begins here gets the next key. An operation that began in an
+    /// earlier batch gets `key`, which is the last key that was written.
     pub fn put_keys(&mut self, key: &mut Vec<u8>, mut next: impl FnMut() -> Vec<u8>) {
         for request in &self.keys {
             if request.begins_operation {
@@ -106,6 +111,7 @@ impl Batch {
     }
 }
 
+/// Returns the greatest common divisor.
 fn common_divisor(a: usize, b: usize) -> usize {
     if b == 0 { a } else { common_divisor(b, a % b) }
 }

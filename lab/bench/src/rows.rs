@@ -1,9 +1,9 @@
-//! The promised costs of dlock.
+//! The costs that dlock promises: which measured figures are compared, and the bounds of the results.
 
 use crate::targets::{Bound, Row, Verdict, at_most, over_server, ratio};
 use crate::times::{attacks, stalls};
 
-/// Rows as a table: what, and its targets.
+/// Writes rows as a table: what is promised, and its targets.
 macro_rules! rows {
     ($($what:literal => $targets:expr,)+) => { [$(Row { what: $what, targets: &$targets }),+] };
 }

@@ -8,7 +8,7 @@ use crate::support::cluster::Cluster;
 use crate::support::replica::info_field;
 use crate::support::{Client, Server, soon};
 
-/// Sends all this at once, in a transaction or not.
+/// Sends these requests at once, so that the server runs them in one turn, in a transaction or not.
 #[track_caller]
 fn in_one_turn(client: &mut Client, is_transaction: bool, requests: &[String]) {
     let mut all = requests.to_vec();
@@ -20,7 +20,8 @@ fn in_one_turn(client: &mut Client, is_transaction: bool, requests: &[String]) {
     assert!(replies.iter().all(Result::is_ok), "{all:?}: {replies:?}");
 }
 
-/// The one reply to a request that waits: whether the lock was granted, or the code of the error.
+/// Reads the reply to a request that waits. Returns the code of an error; fails if the reply is neither an error nor a
+/// token.
 #[track_caller]
 fn outcome(waiter: &mut Client) -> Result<(), String> {
     match waiter.read() {
@@ -31,7 +32,7 @@ fn outcome(waiter: &mut Client) -> Result<(), String> {
 }
 
 #[test]
-fn client_unblock() {
+fn client_unblock_in_the_turn_of_the_grant_gives_one_reply() {
     let (server, mut client) = Server::start().with_client();
     for how in ["ERROR", "TIMEOUT"] {
         for is_transaction in [false, true] {
@@ -45,7 +46,7 @@ fn client_unblock() {
             let said = if how == "TIMEOUT" { Ok(()) } else { Err("UNBLOCKED".to_owned()) };
             assert_eq!(outcome, said, "{how}, in a transaction: {is_transaction}");
             assert_eq!(waiter.text("PING"), "PONG", "{how}, in a transaction: {is_transaction}: one reply");
-            // The request was granted, whatever the waiter heard.
+            // The request was granted, even if the reply is an error.
             assert_eq!(server.holders("k"), ["b"]);
             assert_eq!(waiter.int("DLOCK.RELEASE k b"), 1);
         }
@@ -53,7 +54,7 @@ fn client_unblock() {
 }
 
 #[test]
-fn client_kill() {
+fn client_kill_in_the_turn_of_the_grant_ends_the_hold_with_its_session() {
     let (server, mut client) = Server::start().with_client();
     for is_transaction in [false, true] {
         client.int("DLOCK.ACQUIRE k a");
@@ -63,7 +64,7 @@ fn client_kill() {
         let mut next = server.waiter("DLOCK.ACQUIRE k c BLOCK 0");
         let kill = format!("CLIENT KILL ID {id}");
         in_one_turn(&mut client, is_transaction, &["DLOCK.RELEASE k a".to_owned(), kill]);
-        // The hold ends with its session.
+        // The killed waiter was granted, and its hold has ended with its session.
         next.granted();
         assert!(waiter.outcome("PING").is_err(), "the connection is closed, and nothing was sent");
         assert_eq!(client.int("DLOCK.RELEASE k c"), 1);
@@ -71,7 +72,7 @@ fn client_kill() {
 }
 
 #[test]
-fn a_demotion() {
+fn a_demotion_in_the_turn_of_the_grant_gives_one_reply() {
     for is_transaction in [false, true] {
         let (server, mut client) = Server::start().with_client();
         client.int("DLOCK.ACQUIRE k a");
@@ -86,14 +87,14 @@ fn a_demotion() {
 }
 
 #[test]
-fn a_slot_that_goes() {
+fn a_slot_that_goes_in_the_turn_of_the_grant_gives_one_reply() {
     let (cluster, from, to) = Cluster::of_two("k");
     let (server, id) = (&cluster.nodes[from], cluster.id(to));
     let mut client = cluster.client(from);
     let slot = client.int("CLUSTER KEYSLOT k");
     client.int("DLOCK.ACQUIRE k a");
     let mut waiter = server.waiter("DLOCK.ACQUIRE k b BLOCK 0 PX 600000");
-    // The server looks for waiters to send away once it wakes up.
+    // After the sleep, the server looks for waiters whose slot has gone.
     let requests = ["DLOCK.RELEASE k a", "DEL k", &format!("CLUSTER SETSLOT {slot} NODE {id}"), "DEBUG SLEEP 0.3"];
     in_one_turn(&mut client, false, &requests.map(str::to_owned));
     if let Err(code) = outcome(&mut waiter) {
@@ -103,13 +104,13 @@ fn a_slot_that_goes() {
 }
 
 #[test]
-fn a_wait_whose_time_ends_in_the_turn_of_its_grant() {
+fn a_wait_whose_time_ends_in_the_turn_of_its_grant_gets_one_reply() {
     let (server, mut client) = Server::start().with_client();
     for _ in 0..20 {
         client.int("DLOCK.ACQUIRE k a");
         let mut waiter = server.waiter("DLOCK.ACQUIRE k b BLOCK 40");
         in_one_turn(&mut client, false, &["DEBUG SLEEP 0.06", "DLOCK.RELEASE k a"].map(str::to_owned));
-        // The end of the time or the grant may come first, but there is one reply.
+        // The sleep is longer than the wait. The end of the time or the grant may come first, but there is one reply.
         let is_granted = waiter.read() != Ok(Value::Nil);
         assert_eq!(waiter.text("PING"), "PONG", "one reply");
         if is_granted {
@@ -126,17 +127,18 @@ fn a_grant_while_the_server_is_about_to_sleep_wakes_it_up() {
     for _ in 0..6 {
         client.int("DLOCK.ACQUIRE k a");
         let mut waiter = server.waiter("DLOCK.ACQUIRE k b BLOCK 0");
-        // The release, 38 bytes in the protocol, is the server's last work before it sleeps.
+        // The release, which has 38 bytes in RESP, is sent behind a BLPOP. The server runs it when RPUSH has ended the
+        // BLPOP, as its last work before it sleeps.
         let mut blocked = server.client();
         blocked.send("BLPOP list 0");
-        soon("it waits", || info_field(&mut client, "clients", "blocked_clients").as_deref() == Some("2"));
+        soon("both are blocked", || info_field(&mut client, "clients", "blocked_clients").as_deref() == Some("2"));
         blocked.send("DLOCK.RELEASE k a");
-        soon("it has come", || client.text("CLIENT LIST").contains(" qbuf=38 "));
+        soon("the release has arrived", || client.text("CLIENT LIST").contains(" qbuf=38 "));
         let begin = Instant::now();
         client.int("RPUSH list x");
         waiter.granted();
         taken += begin.elapsed();
         assert_eq!(waiter.int("DLOCK.RELEASE k b"), 1);
     }
-    assert!(taken < Duration::from_secs(1), "{taken:?}");
+    assert!(taken < Duration::from_secs(1), "six grants took {taken:?}");
 }

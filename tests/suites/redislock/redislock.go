@@ -1,4 +1,5 @@
-// Package redislock has what the tests of bsm/redislock call, over the package for Go, as docs/migration.md tells.
+// Package redislock has the types and functions that the tests of bsm/redislock use, on top of dlock's package for Go.
+// The calls are translated as docs/migration.md describes.
 package redislock
 
 import (
@@ -27,6 +28,7 @@ type Options struct {
 	Token         string
 }
 
+// limited is a strategy with a constant pause. left is the number of tries that are left; a negative one is no limit.
 type limited struct {
 	pause time.Duration
 	left  int
@@ -55,7 +57,7 @@ func Obtain(ctx context.Context, rdb *redis.Client, key string, ttl time.Duratio
 	return New(rdb).Obtain(ctx, key, ttl, o)
 }
 
-// Obtain makes a client of dlock for each lock, closed with it: nothing closes a client of bsm/redislock.
+// Obtain makes a client of dlock for each lock, which Release closes: a client of bsm/redislock has no Close.
 func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, o *Options) (*Lock, error) {
 	if o == nil {
 		o = &Options{}
@@ -76,7 +78,7 @@ func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, o *O
 	return nil, err
 }
 
-// patience returns how long all the tries together take.
+// patience returns the sum of the pauses between the tries. The strategy must have a limit.
 func (o *Options) patience() time.Duration {
 	if o.RetryStrategy == nil {
 		return 0

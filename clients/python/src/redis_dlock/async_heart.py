@@ -1,4 +1,5 @@
-"""As `sync_heart`, for asyncio: one task that renews the locks of a client with `auto_renewal`."""
+"""The task that renews the locks of a client with `auto_renewal`, and looks at those that are watched: `sync_heart` for
+asyncio."""
 
 from __future__ import annotations
 
@@ -15,10 +16,10 @@ from .async_talk import Line, replies, start, within
 from .beating import TOGETHER, Beating, alike
 from .heartbeat import Look
 
-# The longest sleep, in seconds.
+# The longest sleep, in seconds, even if nothing is due.
 _LONGEST = 3600.0
 
-# The hearts for each pool. In a cluster each node makes connections.
+# The heart of each pool. In a cluster, each node makes connections and has a heart.
 _hearts: weakref.WeakKeyDictionary[Any, Heart] = weakref.WeakKeyDictionary()
 
 
@@ -31,7 +32,8 @@ def of(source: Any) -> Heart:
 
 
 class Heart:
-    """Renews on one task, which ends when it has nothing to do."""
+    """The task for the connections of one pool, and the holds that it looks after. The task ends when there are
+    none."""
 
     def __init__(self, source: Any) -> None:
         self.loop = asyncio.get_running_loop()
@@ -40,7 +42,7 @@ class Heart:
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._line: Line | None = None
-        # When the task goes on by itself.
+        # When the task wakes up by itself; infinite while it does not sleep.
         self._next = math.inf
 
     def join(self, watch: Beating) -> None:
@@ -58,13 +60,13 @@ class Heart:
             self.wake()
 
     def wake(self) -> None:
-        """Something is due earlier than it was. The finalizer of a hold may call this, in any thread."""
+        """Wakes the task up, because something is due earlier. The finalizer of a hold may call this, in any thread."""
         try:
             if asyncio.get_running_loop() is self.loop:
                 self._changed.set()
                 return
         except RuntimeError:
-            pass
+            pass  # This thread runs no event loop.
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self._changed.set)
 
@@ -83,7 +85,7 @@ class Heart:
                 watch.lose(f"nothing watches it any more: {error!r}")
             raise
         finally:
-            # A new task may begin from here on.
+            # From here on, `join` may begin a new task.
             self._task = None
             await self._close()
 
@@ -99,7 +101,7 @@ class Heart:
             self._next = math.inf
 
     async def _look(self, watches: list[Beating]) -> None:
-        """Looks at some holds in one exchange."""
+        """Renews or checks some holds in one exchange."""
         looks = [(watch, watch.begin(time.monotonic())) for watch in watches]
         commands = [watch.commands(look) for watch, look in looks]
         until = time.monotonic() + min(watch.answer_within(time.monotonic()) for watch in watches)
@@ -137,11 +139,12 @@ class Heart:
     def _failed(self, watch: Beating, look: Look, error: Exception, *, executed: bool) -> None:
         watch.failed(look, error, executed=executed)
         if (there := watch.source()) is not self._source():
-            # The slot of its key is on another node now.
+            # The slot of the hold's key is on another node now.
             self.leave(watch)
             watch.moves(of(there))
 
     async def _own(self, until: float) -> Line:
+        """Returns the connection of the heart. Connects if there is none."""
         if self._line is None:
             source = self._source()
             if source is None:

@@ -39,7 +39,7 @@ class Held(LockBase[Line]):
             self._watch(hold)
 
     async def _forget(self, attempt: Acquisition) -> None:
-        """Acquiring failed: whatever it has got already is given back."""
+        """Releases what an acquisition that failed may have got."""
         hold = self.local.find(attempt.owner, attempt.token) if attempt.token is not None else None
         if hold is not None:
             await self._let_go(hold)
@@ -53,7 +53,7 @@ class Held(LockBase[Line]):
             self._refused(attempt, error)
         if attempt.token == hold.token:
             if self._entered(hold):
-                # Without an answer, the time that was known before counts.
+                # Without an answer, the hold stays certain for as long as it was.
                 with contextlib.suppress(*redis_py.LOST, ResponseError):
                     await self._ask_until(hold, attempt.limits.gives_up() + LATE)
             return True
@@ -73,11 +73,11 @@ class Held(LockBase[Line]):
             hold.validity.left(time.monotonic(), question, (left or 0) / 1000)
         return left
 
-    # Each of the following takes 5 s at most. If no answer has come then, it raises redis-py's `ConnectionError` or
+    # The following calls take 5 s at most. If no answer has come then, they raise redis-py's `ConnectionError` or
     # `TimeoutError`.
 
     async def locked(self) -> bool:
-        """Returns whether anybody has the lock."""
+        """Returns whether an owner has the lock or waits for it, or the key has another type."""
         try:
             found = await self._wire.ask([("DLOCK.INFO", name) for name in self._target.names], redis_py.latest())
             return found != [None] * len(found)
@@ -108,8 +108,8 @@ class Held(LockBase[Line]):
         await self._give_back(1)
 
     async def _goes_on_releasing(self, hold: Hold[Line] | None, entries: int) -> None:
-        """A release at the end of a block was interrupted: it goes on in the background, or is left to the last release of
-        the hold. `entries`: those of the hold before that release."""
+        """Continues a release at the end of a block that was interrupted: in the background, or with the last release
+        of the hold. `entries`: the entries of the hold before the interrupted release."""
         if hold is None:
             if self._is_of_parent() or (hold := self._hold) is None:
                 return
@@ -127,7 +127,8 @@ class Held(LockBase[Line]):
             await self._wire.tell(commands, hold)
 
     def _leaves_block(self, hold: Hold[Line] | None, entries: int) -> None:
-        """A release at the end of a block has failed. Nobody repeats the release of an inner block."""
+        """Leaves a release at the end of an inner block that has failed to the last release of the hold, because nobody
+        repeats it."""
         if hold is not None and hold.entries == entries and self.local.remembers(hold):
             self._leaves_to_last(hold, self._released(hold))
 
@@ -145,8 +146,8 @@ class Held(LockBase[Line]):
         raise NotImplementedError
 
     async def release_after(self, seconds: float) -> None:
-        """Releases the lock, but leaves it to a lease that ends this many seconds from now, and that nothing renews. Takes
-        the place of `at_least`; 0 releases it at once.
+        """Releases the lock in this many seconds: until then, a lease keeps it that nothing renews. Replaces `at_least`
+        for this hold; 0 releases the lock at once.
 
         Raises the errors of `release`.
         """
@@ -198,7 +199,7 @@ class Held(LockBase[Line]):
             raise self._no_longer_owned("release")
 
     async def _end_refused(self, hold: Hold[Line]) -> None:
-        """The server refuses the release: the session of the hold must not keep it."""
+        """Makes sure that the session of the hold does not keep it, after the server has refused the release."""
         if isinstance(hold.watch, Binding):
             self._release_later(hold)
         elif hold.connection is not None:
@@ -214,7 +215,8 @@ class Held(LockBase[Line]):
         hold.unbinds()
 
     async def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
-        """Adds seconds to what is left of the timeout, or makes these seconds what is left."""
+        """Adds these seconds to the time that is left. With `replace_ttl`, sets the time that is left to these
+        seconds."""
         hold, _ = self._to_renew("extend")
         lease, until = milliseconds(additional_time), redis_py.latest()
         if not (replace_ttl or self._replaces_ttl):
@@ -241,7 +243,7 @@ class Held(LockBase[Line]):
             )
             renewed = least(replies)
             if renewed == 0:
-                # A cap of the server cut it: it lasts for less than was asked.
+                # A cap has cut the lease: the hold lasts for less than was asked.
                 hold.validity.capped(time.monotonic(), sent)
                 renewed = lease = await self._ask_until(hold, until) or 0
                 renewed = renewed or None

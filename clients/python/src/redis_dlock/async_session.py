@@ -23,12 +23,13 @@ from .session import SessionBase
 
 S = TypeVar("S", bound="Session")
 
+# The errors after which the commands of an exchange may have been executed or not.
 _UNKNOWN = (*redis_py.LOST, redis_py.Unreachable, asyncio.TimeoutError)
 
 
 class Session(SessionBase):
-    """As `redis_dlock.Session`, for asyncio: the heartbeats come from a task, so the locks of a process whose event loop
-    hangs are freed."""
+    """As `redis_dlock.Session`, for asyncio: the heartbeats come from a task, so the locks of a process whose event
+    loop hangs are freed."""
 
     def __new__(cls, redis: Any, *args: Any, **kwargs: Any) -> Session:
         """Makes the session of a cluster if `redis` is the client of one."""
@@ -37,7 +38,7 @@ class Session(SessionBase):
         return super().__new__(cls)
 
     async def open(self: S) -> S:
-        """Opens it at the server, and starts the task that sends the heartbeats. Returns the session itself.
+        """Opens the session at the server, and starts the task that sends the heartbeats. Returns the session itself.
 
         Raises redis-py's `ConnectionError` or `TimeoutError` if no server answers within a second.
         """
@@ -56,7 +57,7 @@ class Session(SessionBase):
         return self
 
     async def close(self) -> None:
-        """Ends it, and frees all of its locks with one command. A lock that was still held is lost.
+        """Ends the session, and frees all of its locks with one command. A lock that was still held is lost.
 
         Raises redis-py's `ConnectionError` or `TimeoutError` if no server answers within a second. The server
         then frees the locks `timeout` seconds after the last heartbeat, or after `dlock.session-grace` more.
@@ -65,16 +66,16 @@ class Session(SessionBase):
             return
         ends = time.monotonic() + TRY
         self._wake()
-        # Waits a second at most for a heartbeat under way, so that none of its commands comes after the end.
+        # A heartbeat under way gets a second, so that none of its commands arrives after the session is closed.
         await asyncio.wait({self._task}, timeout=TRY)
         self._lose_some(list(self._bindings), "its session was closed")
         await self._repeat(lambda: self._exchange([self._close_command()], ends + LATE), ends)
 
     @property
     def lost(self) -> asyncio.Future[LockNotOwnedError]:
-        """Done when the session is lost, or must be assumed lost: for its timeout, no heartbeat was confirmed. Its
-        result is the error. All of its locks are lost with it, and it cannot be opened again. It stays pending when the
-        session is closed, and always in a cluster: use the `lost` of each lock there."""
+        """A future that is done when the session is lost, or must be assumed lost: no heartbeat was confirmed for its
+        timeout. The result is the error. All locks of the session are lost with it, and it cannot be opened again. The
+        future stays pending when the session is closed, and always in a cluster: use the `lost` of each lock there."""
         return asyncio.shield(self._loss())
 
     async def __aenter__(self: S) -> S:
@@ -109,6 +110,7 @@ class Session(SessionBase):
             raise
 
     async def _keep(self) -> None:
+        """Sends the heartbeats while the session is open."""
         while self._not_open is None:
             waking = asyncio.ensure_future(self._wakes.wait())
             await asyncio.wait({waking}, timeout=self._pause())
@@ -129,6 +131,7 @@ class Session(SessionBase):
         """Does nothing: the locks of one server stay there. In a cluster, they may be on another server now."""
 
     async def _heartbeat(self, until: float | None = None) -> None:
+        """Sends a heartbeat, and the commands that follow from its replies."""
         work: Round = self._round()
         try:
             commands = next(work)
@@ -141,7 +144,7 @@ class Session(SessionBase):
         return await self._wire.exchange(commands, until, fresh=self._failed is not None)
 
     async def _repeat(self, work: Callable[[], Awaitable[Any]], ends: float) -> None:
-        """Repeats work until a server answers, or until `ends`; then raises the last error."""
+        """Repeats `work` until a server answers. At `ends`, raises the last error."""
         outage = redis_py.Outage()
         while True:
             try:
@@ -152,6 +155,7 @@ class Session(SessionBase):
                 await asyncio.sleep(outage.pause(ends - time.monotonic(), error))
 
     def _tell(self, losses: list[tuple[Any, Callable[..., Any] | None, LockNotOwnedError]]) -> None:
+        """Tells that locks are lost: sets all their futures before the first `on_lost` is called."""
         for lost, _, error in losses:
             if not lost.done():
                 lost.set_result(error)
@@ -170,21 +174,22 @@ async def _call(on_lost: Callable[..., Any], error: LockNotOwnedError) -> None:
 
 
 class ClusterSession(Session):
-    """As the `ClusterSession` of threads, for asyncio: a session on each server that has locks of it."""
+    """As the `ClusterSession` of threads, for asyncio: a session on each server that has locks of the program."""
 
     async def open(self) -> ClusterSession:
-        """Begins it. It is opened at a server with the first lock there."""
+        """Begins the session. A server gets its session with the first lock there."""
         self._begin_opening()
         self._homes = Homes(self)
+        # Held for a node while the session there is looked up or opened, so that it is opened once.
         self._gates: dict[str, asyncio.Lock] = {}
         self._not_open = None
         return self
 
     async def close(self) -> None:
-        """Ends it, and frees its locks with one command for each server.
+        """Ends the session, and frees its locks with one command for each server.
 
-        Raises redis-py's `ConnectionError` or `TimeoutError` if a server on which it has locks does not answer within a
-        second. The session is closed on the servers that answer.
+        Raises redis-py's `ConnectionError` or `TimeoutError` if a server that has locks of the session does not answer
+        within a second. The session is closed on the servers that answer.
         """
         if not self._mark_closed():
             return
@@ -201,7 +206,7 @@ class ClusterSession(Session):
             home.beat()
 
     async def home(self, name: Name, until: float) -> Session:
-        """Returns the session on the server of a key, which it opens with its first lock."""
+        """Returns the session on the server of a key. Opens it if there is none yet."""
         self.check()
         node = self.redis.get_node_from_key(name)
         gate = self._gates.setdefault(node.name, asyncio.Lock())
@@ -216,9 +221,10 @@ class ClusterSession(Session):
             raise ConnectionError("the session was not opened in time")
         home = _Home(self, node)
         home._begin_opening()
-        # A node that refuses may be the primary no more. The acquisition asks where the key is before it tries again.
+        # A node that refuses may no longer be the primary. The acquisition asks where the key is before it tries again.
         await home._begin(min(until, time.monotonic() + TRY + LATE))
         self._homes.keep(node.name, home)
+        # The whole session may have been closed meanwhile.
         if self._is_closed():
             await home.close()
         return home
@@ -243,4 +249,4 @@ class _Home(Session):
                 if cluster.get_node_from_key(each.key).name != self._server:
                     move(each, self, await self._whole.home(each.key, until))
         except (*NOT_KNOWN, redis_py.Unreachable, asyncio.TimeoutError):
-            pass  # The next heartbeat tries it again.
+            pass  # After the next heartbeat, this is tried again.

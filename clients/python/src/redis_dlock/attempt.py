@@ -12,7 +12,7 @@ from .validity import MARGIN
 
 # The command to send next, or the outcome.
 Do = Literal["try", "wait", "confirm", "granted", "refused", "unreachable", "canceled", "failed"]
-# The outcome may leave on the server: nothing; perhaps a place in the queue or a hold; a hold whose token is known.
+# The server may still have, after the outcome: nothing; a place in the queue or a hold; a hold whose token is known.
 Cleanup = Literal["none", "leave", "release"]
 
 
@@ -20,7 +20,7 @@ class Turn(NamedTuple):
     """The next step."""
 
     do: Do
-    # With a new `REQUEST`: the last grant is over.
+    # Whether the command has a new `REQUEST`, because the last grant is over.
     fresh: bool = False
     # Until when a grant is certain.
     until: float = -math.inf
@@ -68,28 +68,29 @@ class Attempt:
         return bool(self._renewals)
 
     def starts(self) -> None:
-        """After an error, the same request is sent again."""
+        """Begins again, with the same request, after an error that was an outcome."""
         if self.turn.is_outcome:
             self._goes("try")
 
     def renews(self, now: float) -> int:
-        """A renewal of the grant is about to be sent, for another reason than its age. Returns its number."""
+        """Notes that a renewal of the grant is about to be sent, for another reason than its age. Returns its
+        number."""
         self._number += 1
         self._renewals[self._number] = now
         return self._number
 
     def settled(self, number: int) -> None:
-        """A copy was executed while another one is open: the answer to the other one decides."""
+        """Notes that a copy was executed while another copy is open. The answer to that one decides."""
         self._open.pop(number, None)
 
     def sends(self, now: float) -> int:
-        """The command of the turn is about to be sent. Returns its number."""
+        """Notes that the command of the turn is about to be sent. Returns its number."""
         self._number += 1
         (self._renewals if self.turn.do == "confirm" else self._open)[self._number] = now
         return self._number
 
     def granted(self, now: float, number: int) -> Turn:
-        """The answer is a token."""
+        """Takes a token, the answer to a copy of the command."""
         # The earliest of the copies that may have been granted counts.
         self._from = min(self._open.values(), default=now)
         self._open.pop(number, None)
@@ -97,25 +98,26 @@ class Attempt:
         return self._goes("granted" if now - self._from <= self._old else "confirm", until=self._until())
 
     def nil(self, now: float, number: int, *, of_slice: bool = False) -> Turn:
-        """The answer is nil. `of_slice`: it ended only a part of the wait."""
+        """Takes nil, the answer to a copy of the command. `of_slice`: only a slice of the wait has ended."""
         waited = self.turn.do == "wait"
         self._open.pop(number, None)
         self._is_refused = self._is_answered = True
         if self._from is not None:
-            return self._goes("confirm")  # The grant of another copy.
+            return self._goes("confirm")  # Another copy was granted.
         if not self.limits.waits or waited and not self._open and not of_slice:
             return self._ends("refused")
-        # If another copy is open, it has taken the place.
+        # An open copy may have taken the place in the queue, so nil is no refusal then.
         return self._again(now)
 
     def ok(self, now: float, number: int, left: float | None = None) -> Turn:
-        """The answer to a renewal that confirms: executed. `left`: the seconds that were left then."""
+        """Takes the answer to a renewal that confirms the grant: it was executed. `left`: the seconds that the hold
+        lasts from the time at which the renewal was sent, if the server said so."""
         self._from = self._renewals.pop(number, now)
         self._lasts = self._lease if left is None else min(self._lease, left)
         return self._goes("granted" if now < self._until() else "confirm", until=self._until())
 
     def gone(self, now: float, number: int) -> Turn:
-        """The answer to a renewal that confirms: the hold is over."""
+        """Takes the answer to a renewal that confirms the grant: the server has no such hold."""
         self._from = None
         self._open, self._renewals = {}, {}
         self._is_refused = self._is_answered = True
@@ -124,35 +126,38 @@ class Attempt:
         return self._goes("wait" if self.limits.waits else "try", fresh=True)
 
     def cut(self, now: float, number: int) -> Turn:
-        """No answer comes. The command may still be executed."""
+        """Notes that no answer comes. The command may still be executed."""
         return self._again(now)
 
     def refused(self, now: float, number: int) -> Turn:
-        """An error says that the command was not executed, and may be sent again."""
+        """Takes an error that says that the command was not executed, and may be sent again."""
         self._open.pop(number, None)
         self._renewals.pop(number, None)
         return self._again(now)
 
     def lost(self, now: float) -> Turn:
-        """The connection with the session of the grant is lost: a copy of the command gets the grant on another."""
+        """Notes that the connection with the session of the grant is lost. A copy of the command on another connection
+        gets the same grant."""
+        # Numbers of commands begin with 1. Number 0 stands for the lost grant.
         self._open[0], self._from = self.sent, None
         return self._again(now)
 
     def held(self) -> None:
-        """The error that was the answer says that the lock is held. The next request is sent after a pause."""
+        """Notes that the answer was an error which means that the lock is held. The caller sends the next request after
+        a pause."""
         self._is_refused = self._is_answered = True
 
     def failed(self, number: int) -> Turn:
-        """Any other error."""
+        """Takes an error that ends the acquisition."""
         self._open.pop(number, None)
         return self._ends("failed")
 
     def canceled(self) -> Turn:
-        """The caller no longer waits."""
+        """Ends the acquisition, because the caller no longer waits."""
         return self._ends("canceled")
 
     def over(self, now: float) -> Turn:
-        """The limit has passed, or no server has answered for too long."""
+        """Ends the acquisition, because its limit has passed, or no server has answered for too long."""
         if self._from is not None:
             if now < self._until():
                 return self._goes("granted", until=self._until())
@@ -161,12 +166,13 @@ class Attempt:
 
     @property
     def may_be_granted(self) -> bool:
-        """Whether a copy of the command may be executed that was not answered."""
+        """Whether a copy of the command may still be executed, because it has no answer."""
         return bool(self._open)
 
     def block(self, now: float) -> int:
         """Returns the ms that the next command waits. 0: without a limit."""
         left = self.limits.slice(now)
+        # Rounded first, so that an error of the floating point does not add a ms.
         return 0 if left == math.inf else max(1, min(math.ceil(round(left * 1000, 6)), _LONGEST_BLOCK))
 
     def _until(self) -> float:
@@ -192,5 +198,5 @@ class Attempt:
         return self.turn
 
 
-# The longest `BLOCK` that is asked for, in ms.
+# The longest `BLOCK` that is asked for, in ms: longer than any wait, and not too long for the server.
 _LONGEST_BLOCK = 2**53

@@ -1,5 +1,5 @@
-"""The holds that are bound to a session, the caps that end them, and the releases that it owes. Pure: reads no clock and
-sends nothing."""
+"""The holds that are bound to a session, the caps that end them, and the releases that the session owes. Pure: reads no
+clock and sends nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .commands import Command, Mode, Name, token_and_slot
 from .info import of_owner
 from .validity import MARGIN
 
-# Commands that are sent in one exchange, and their replies, even if they are errors.
+# Work that yields the commands of an exchange and gets their replies, which may be errors, until it ends.
 Round = Generator[list[Command], list[Any], None]
 
 
@@ -40,28 +40,28 @@ class Home(Protocol):
 
 
 class Cap:
-    """When the server ends a hold, even if it is renewed."""
+    """The time at which the server ends a hold, even if it is renewed."""
 
     def __init__(self, asks: list[Command], mode: Mode, token: int, told: float, earliest: float) -> None:
         """`asks`: the commands that ask for the cap. `told`: when the cap that the caller chose ends the hold. The
         server's setting may end it earlier, but not before `earliest`."""
         self.asks = asks
-        # Until it is known, the earliest time that it can be.
+        # When the cap ends the hold. While this is not known, the earliest time that is possible.
         self.at = min(told, earliest)
         self.is_known = False
         self._mode, self._token, self._told = mode, token, told
 
     def reaches(self, until: float) -> None:
-        """No cap has cut a lease that lasts until then."""
+        """Notes that no cap has cut a lease that lasts until then."""
         if not self.is_known:
             self.at = max(self.at, min(until, self._told))
 
     def is_near(self, until: float) -> bool:
-        """Returns whether it is not known, and may end the hold before then."""
+        """Returns whether the cap is not known, and may end the hold before then."""
         return not self.is_known and self.at < until
 
     def read(self, sent: float, replies: list[Any]) -> bool:
-        """Takes the replies to questions that were sent then. Returns False if the server has no such hold."""
+        """Takes the replies to `asks`, which were sent at `sent`. Returns False if the server has no such hold."""
         if any(isinstance(reply, NoPermissionError) for reply in replies):
             # A user who may not ask learns of the end with a heartbeat.
             self.at, self.is_known = self._told, True
@@ -77,14 +77,14 @@ class Cap:
 
 
 class Binding:
-    """A hold that is bound to a session. A lock object asks it instead of a watch of its own."""
+    """A hold that is bound to a session. A lock object uses it in the place of a watch."""
 
     def __init__(
         self, session: Home, key: Name, bind: Callable[[str], list[Command]], cap: Cap, name: str,
         on_lost: Callable[..., Any] | None, openings: int,
     ) -> None:
-        """`bind` makes the commands that bind the hold to the session with that id. `openings`: how often the session had
-        been opened before the hold was acquired."""
+        """`bind` makes the commands that bind the hold to the session with the id that it gets. `openings`: how often
+        the session had been opened before the hold was acquired."""
         self.lost = session._signal()
         self.key = key
         self.bind = bind(session.id)
@@ -95,7 +95,7 @@ class Binding:
         self._session = session
         self._binds = bind
         self._name = name
-        # How often the session had been opened. None: the session keeps the hold already.
+        # How often the session had been opened before the hold was acquired. None: the session keeps the hold already.
         self._openings: int | None = openings
         self._ended = self._stopped = False
 
@@ -108,7 +108,7 @@ class Binding:
         return self.until()
 
     def ends(self) -> float:
-        """Returns until when it is certain if the session lives on."""
+        """Returns until when the hold is certain if the session lives on."""
         return self.cap.at if self.unbound is None else min(self.cap.at, self.unbound)
 
     def error(self, why: str) -> LockNotOwnedError:
@@ -116,7 +116,7 @@ class Binding:
         return LockNotOwnedError(f"The lock is lost: {why}", lock_name=self._name)
 
     def end(self) -> None:
-        """The lock is lost."""
+        """Notes that the lock is lost."""
         self._ended = True
 
     def start(self) -> None:
@@ -126,8 +126,8 @@ class Binding:
             self._openings = None
 
     def stop(self) -> bool:
-        """The lock is about to be released: the session keeps the hold no more. Returns whether it did before."""
-        # Set first, since another thread may move the hold to another session at this moment.
+        """Takes the hold from the session, before the lock is released. Returns whether the session had it."""
+        # Set first, because another thread may move the hold to another session at this moment.
         self._stopped = True
         return self._session._leave(self)
 
@@ -139,31 +139,34 @@ class Binding:
             session.take(self)
 
     def look_now(self) -> None:
-        """The server said that it has no such hold. The next heartbeat finds out."""
+        """Has the session send a heartbeat now, because the server said that it has no such hold."""
         self._session.missing()
 
     def changed(self) -> None:
-        """The caller renews the hold; the session decides how long it lasts."""
+        """Does nothing when the caller renews the hold: the session decides how long the hold lasts."""
 
     def renewed(self, sent: float, lease: float) -> None:
-        """The server has renewed the lease; the session decides all the same."""
+        """Notes that no cap has cut the lease that the server has renewed. The session decides how long the hold
+        lasts."""
         self.cap.reaches(sent + lease - MARGIN)
 
     def release_later(self, commands: list[Command]) -> None:
-        """A release failed. The session repeats it."""
+        """Has the session repeat a release that failed."""
         self._session.owe(Owed(self.key, None, lambda token: commands, 0))
 
 
 class Owed:
-    """Something that was not released because no server answered. Without its session it would end with its lease."""
+    """A hold that was not released because no server answered. While the session lives, the hold does not lapse."""
 
     def __init__(self, key: Name, ask: Command | None, undo: Callable[[int], list[Command]], token: int | None) -> None:
+        """`ask` gets the token of the hold, if `token` is None. `undo` makes the commands that release the hold with
+        that token."""
         self.key = key
         self._ask, self._undo, self._token = ask, undo, token
         self.done = False
 
     def round(self) -> Round:
-        """Asks whether there is a hold, and releases it."""
+        """Asks for the token of the hold if it is not known, and releases the hold if there is one."""
         if self._token is None:
             assert self._ask is not None
             [reply] = yield [self._ask]

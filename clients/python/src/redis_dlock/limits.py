@@ -1,5 +1,5 @@
-"""Every time limit of an acquisition, as deadlines that each step of the work is given. Pure: reads no clock; times are
-arguments, in seconds of one clock that only goes forward."""
+"""The time limits of an acquisition, as a deadline for each step. Pure: reads no clock; times are arguments, in seconds
+of one clock that only goes forward."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class Limits:
 
     @property
     def is_endless(self) -> bool:
-        """Whether it waits without a limit."""
+        """Whether the acquisition waits without a limit."""
         return self.waits and self.ends is None
 
     def gives_up(self) -> float:
-        """Returns when it stops looking for a server."""
+        """Returns when the acquisition stops looking for a server."""
         if not self.waits:
             return self.began + TRY
         return self.heard + self.outage if self.ends is None else self.ends
@@ -94,11 +94,12 @@ class Limits:
         return left if self.wait_slice is None else min(left, self.wait_slice)
 
     def answer_by(self, now: float) -> float | None:
-        """Returns until when the reply to a command that waits has to come. None: whenever it does."""
+        """Returns until when the reply to a command that waits has to come. None: there is no limit."""
         if self.moves_on(now) is not None or self.left(now) == math.inf:
             return None if self.wait_slice is None else now + self.slice(now) + _GRACE
         return self.gives_up() + LATE
 
     def moves_on(self, now: float) -> float | None:
-        """Returns the seconds after which the next slice is sent, well before this one ends. None: this is the last."""
+        """Returns the seconds after which the next slice of the wait is sent, well before this one ends. None: this
+        slice is the last."""
         return None if self.wait_slice is None or self.left(now) <= self.wait_slice else self.wait_slice / 2

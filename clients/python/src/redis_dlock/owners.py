@@ -1,4 +1,4 @@
-"""Names of owners, another one for each acquisition, and of requests."""
+"""Makes the names of owners, a new one for each acquisition, and of requests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 
 from . import options
 
-# The random bytes of a request.
+# How many random bytes the name of a request has.
 _REQUEST = 16
 _numbers = itertools.count(1)
 

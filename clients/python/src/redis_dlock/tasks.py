@@ -90,6 +90,7 @@ def once(
         def run(*args: Any, **kwargs: Any) -> Any:
             keeps = {} if retry_failed else {"at_least": stays}
             lock = _lock(redis, runs.name_of(name, args, kwargs), timeout, {**settings, **keeps})
+            # The first lease lasts until the end of `stays`: see `_shorten`.
             lock._begins_with = stays
             acquire = functools.partial(lock.acquire, blocking=blocking_timeout is not None, blocking_timeout=blocking_timeout)
             began, result = _run(lock, acquire, functools.partial(function, *args, **kwargs), shortens=retry_failed)
@@ -151,7 +152,7 @@ def _shorten(lock: DLock) -> None:
     try:
         lock.reacquire()
     except redis_py.LOST:
-        pass  # The next renewal shortens it.
+        pass  # The next renewal shortens the lease.
 
 
 def _stay(lock: DLock, ends: float) -> None:

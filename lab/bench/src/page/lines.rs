@@ -3,20 +3,23 @@
 use crate::shown::short;
 use dlock_plots::{Anchor, Canvas, OWN, RIVALS};
 
+/// A line: one way to do the thing.
 pub struct Series {
     pub label: String,
-    /// Size and figure. Both greater than 0.
+    /// Size and figure. Both are greater than 0, because the axes are logarithmic.
     pub points: Vec<[f64; 2]>,
+    /// Whether the way is that of dlock.
     pub is_own: bool,
 }
 
 pub struct Titles<'a> {
     pub title: &'a str,
     pub subtitle: &'a str,
-    /// The caption of the sizes.
+    /// The caption of the axis of sizes.
     pub below: &'a str,
 }
 
+/// Returns the plot as an SVG file. The last point of each line has the label of the line and the figure.
 pub fn plot(titles: &Titles, series: &[Series]) -> String {
     let mut canvas = Canvas::new(WIDTH, HEIGHT);
     canvas.text("head", [0.0, 16.0], Anchor::Start, titles.title);
@@ -56,7 +59,8 @@ pub fn plot(titles: &Titles, series: &[Series]) -> String {
 
 type Label<'a> = ([f64; 2], &'a str, String);
 
-/// Moves labels down that would lie on the one above.
+/// The place of a label, its class and its text.
+/// Moves labels down that would overlap the label above. A label is 16 pixels high.
 fn apart(mut labels: Vec<Label>) -> Vec<Label> {
     labels.sort_by(|([_, a], ..), ([_, b], ..)| a.total_cmp(b));
     let mut free = f64::MIN;
@@ -74,6 +78,7 @@ struct Axis {
 }
 
 impl Axis {
+    /// Returns the scale from the lowest to the highest value.
     fn over(values: impl Iterator<Item = f64>) -> Self {
         let (low, high) = values.fold((f64::MAX, f64::MIN), |(low, high), value| (low.min(value), high.max(value)));
         Self { low, high }
@@ -90,6 +95,7 @@ impl Axis {
         (value / self.low).ln() / (self.high / self.low).ln()
     }
 
+    /// Returns the powers of ten on a scale from [`Axis::of_decades`]. The limit allows for rounding.
     fn decades(&self) -> Vec<f64> {
         std::iter::successors(Some(self.low), |decade| Some(decade * 10.0))
             .take_while(|decade| *decade <= self.high * 1.01)
@@ -97,6 +103,7 @@ impl Axis {
     }
 }
 
+/// Returns the values in order, each once.
 fn distinct(values: impl Iterator<Item = f64>) -> Vec<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
@@ -104,7 +111,7 @@ fn distinct(values: impl Iterator<Item = f64>) -> Vec<f64> {
     values
 }
 
-/// `10,000` as `10k`.
+/// Returns a number in short: 10,000 as `10k`.
 fn magnitude(value: f64) -> String {
     match value {
         value if value >= 1e6 => format!("{}M", value / 1e6),
@@ -113,10 +120,11 @@ fn magnitude(value: f64) -> String {
     }
 }
 
+// The size of the plot and the borders of its area, in pixels.
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 380.0;
 const LEFT: f64 = 60.0;
-/// Room for labels.
+/// The room for the labels of the lines, from the right border of the plot.
 const RIGHT: f64 = 225.0;
 const TOP: f64 = 56.0;
 const BOTTOM: f64 = 330.0;

@@ -2,7 +2,7 @@ package dlock;
 
 import java.util.Objects;
 
-/** Where a server is. */
+/** The host and the port of a server. */
 final class Address {
     final String host;
     final int port;
@@ -16,8 +16,8 @@ final class Address {
     }
 
     /**
-     * Reads {@code host}, {@code host:port} or {@code [IPv6]:port}. The error does not show it: in a URL, it may be a
-     * piece of a password.
+     * Reads {@code host}, {@code host:port}, {@code [IPv6]} or {@code [IPv6]:port}. An error does not show the text,
+     * because the text may be a piece of a password if it comes from a URL.
      */
     static Address parse(String text, int defaultPort) {
         int bracket = text.lastIndexOf(']');

@@ -12,8 +12,9 @@ import java.util.function.Supplier;
 
 /** The connections to one server: a shared one for commands that do not wait, and a pool for requests that may. */
 final class Node {
+    /** How many connections of the pool stay open while nobody uses them. */
     private static final int MAX_IDLE = 8;
-    /** A server that has not answered for longer may be starting. */
+    /** How long a server may be silent before it has to answer a PING on a new connection: it may be starting. */
     private static final long SILENCE_NANOS = TimeUnit.MILLISECONDS.toNanos(500);
 
     private final Loop loop;
@@ -24,11 +25,15 @@ final class Node {
     private final ArrayDeque<Connection> idle = new ArrayDeque<>();
     /** The connections on which requests wait, each with a way to find the node that it should be on. */
     private final Map<Connection, Supplier<CompletableFuture<Node>>> waiting = new HashMap<>();
+    /** When the server last answered on any connection, by {@link System#nanoTime}. */
     private volatile long answered = System.nanoTime();
     private CompletableFuture<Connection> shared;
     private boolean closed;
+    /** Whether a series of checks runs: {@link #checkLater}. */
     private boolean isChecking;
+    /** The number of the last series. */
     private int checks;
+    /** The pause between two checks of the series. */
     private long pauseMillis;
 
     Node(Loop loop, Address address, Profile profile, long timeoutMillis, Executor executor) {
@@ -78,7 +83,7 @@ final class Node {
         }
     }
 
-    /** Puts a connection into the pool. Closes it if a reply is missing: the next user would wait for that too. */
+    /** Puts a connection into the pool. Closes it if a reply is missing, for which the next user would have to wait. */
     void giveBack(Connection connection) {
         boolean kept = false;
         synchronized (this) {
@@ -97,7 +102,7 @@ final class Node {
         return limited(connection, connection.send(command), timeoutMillis);
     }
 
-    /** Ends the connection if the reply does not come within that time. */
+    /** Ends the connection if the reply does not come within this time. */
     static CompletableFuture<Object> limited(Connection connection, CompletableFuture<Object> reply, long millis) {
         if (!reply.isDone()) {
             Timer.Task late = connection.timer().schedule(
@@ -148,14 +153,18 @@ final class Node {
         }
     }
 
-    /** {@code number}: the number of this series of checks. A newer one replaces it. */
+    /**
+     * Checks after a pause whether the server still answers, and again after that.
+     *
+     * @param number that of this series of checks, which ends when a newer one begins
+     */
     private void checkLater(int number) {
         long pause;
         synchronized (this) {
             pause = pauseMillis;
         }
         long silence = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - answered);
-        // After a failure the server has been silent for longer already.
+        // After a failed check, the silence is longer than the pause. Then the next check comes after a whole pause.
         Futures.after(silence < pause ? pause - silence : pause).thenRun(() -> {
             synchronized (this) {
                 if (number != checks) {
@@ -180,6 +189,7 @@ final class Node {
         });
     }
 
+    /** Ends the connections whose requests wait for a key that is on another node now. */
     private void move() {
         Map<Connection, Supplier<CompletableFuture<Node>>> silent;
         synchronized (this) {
@@ -242,7 +252,7 @@ final class Node {
 
     private CompletableFuture<Connection> open() {
         try {
-            // Resolving a name may block, and for longer than a connection may take.
+            // Runs on the executor, because resolving a name may block for longer than a connection may take.
             CompletableFuture<Connection> opening = CompletableFuture
                     .supplyAsync(() -> Connection.open(loop, address, profile, timeoutMillis), executor)
                     .thenCompose(opened -> opened)

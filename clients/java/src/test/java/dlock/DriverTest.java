@@ -24,6 +24,7 @@ import org.junit.jupiter.api.Test;
 
 /** Locks over another Redis client, which has blocking sockets, RESP2, a pool and a read timeout. */
 final class DriverTest {
+    /** In ms. The longest wait of one command is shorter. */
     private static final int READ_TIMEOUT = 4000;
 
     private static TestServer server;
@@ -72,12 +73,13 @@ final class DriverTest {
                     lock.lockInterruptibly();
                     lock.unlock();
                 } catch (InterruptedException e) {
-                    // About half of the rounds end here.
+                    // The interrupt came before the grant.
                 }
             });
             thread.start();
             server.untilWaiting("race", 1);
             CompletableFuture<Boolean> released = hold.releaseAsync();
+            // The interrupt follows the release after 0 to 1 ms, in which the grant comes.
             for (long end = System.nanoTime() + round * 20_000L; System.nanoTime() < end; ) {
                 Thread.onSpinWait();
             }
@@ -101,7 +103,7 @@ final class DriverTest {
     }
 
     @Test
-    void waits_end_at_their_limits_though_the_server_hangs() throws Exception {
+    void waits_end_at_their_limits_even_if_the_server_hangs() throws Exception {
         Hold hold = client.lock("limits").acquire();
         CompletableFuture<InterruptedException> interrupted = new CompletableFuture<>();
         Thread thread = new Thread(() -> interrupted.complete(
@@ -129,7 +131,7 @@ final class DriverTest {
     }
 
     @Test
-    void a_lease_is_renewed() throws Exception {
+    void a_hold_outlasts_its_lease_because_it_is_renewed() throws Exception {
         Hold hold = client.lock("renewed").withLease(Lease.renewed(Duration.ofSeconds(2))).acquire();
         Thread.sleep(2500);
         assertTrue(hold.check());
@@ -137,7 +139,7 @@ final class DriverTest {
     }
 
     @Test
-    void a_call_that_fails_is_repeated() {
+    void a_call_whose_reply_is_lost_is_repeated() {
         DLock lock = client.lock("fails");
         int before = pool.failed.get();
         pool.failAfter = "DLOCK.RACQUIRE";
@@ -150,21 +152,21 @@ final class DriverTest {
         assertTrue(server.isFree("fails"));
     }
 
-    /** A client that follows Sentinel has connections to the next primary, some time after the failover. */
+    /** The pool plays a client that follows Sentinel: some time after the failover, it connects to the new primary. */
     @Test
     void a_failover_is_followed() throws Exception {
         try (TestServer primary = TestServer.start("--repl-diskless-sync-delay", "0");
                 TestServer replica = TestServer.start("--replicaof", "127.0.0.1 " + primary.port)) {
             Pool moved = new Pool(primary.port);
             try (DLockClient over = DLockClient.builder().driver(moved).connect()) {
-                soon("the replica is fit", () -> primary.run("WAIT", 1, 100).equals(1L));
+                soon("the replica is in step", () -> primary.run("WAIT", 1, 100).equals(1L));
                 Hold hold = over.lock("failover").acquire();
                 CompletableFuture<Hold> waiting = over.lock("failover").acquireAsync();
                 primary.untilWaiting("failover", 1);
                 soon("the replica has the lock", () -> !replica.isFree("failover"));
                 replica.run("REPLICAOF", "NO", "ONE");
                 primary.run("REPLICAOF", "127.0.0.1", replica.port);
-                // Until the pool leads to the new primary, the former one refuses.
+                // Until the pool connects to the new primary, the former one refuses.
                 assertThrows(DLockException.class, () -> over.lock("other").tryLock(300, TimeUnit.MILLISECONDS));
                 moved.leadTo(replica.port);
                 replica.untilWaiting("failover", 1);
@@ -180,14 +182,14 @@ final class DriverTest {
     }
 
     @Test
-    void there_are_no_sessions() {
+    void a_lease_of_a_session_is_refused() {
         Lease session = Lease.session(Duration.ofSeconds(1));
         assertThrows(IllegalArgumentException.class, () -> client.lock("session").withLease(session));
         assertThrows(IllegalArgumentException.class, () -> client.semaphore("session", 1).withLease(session));
     }
 
     @Test
-    void errors_of_the_server_are_found_in_what_is_wrapped() {
+    void errors_of_the_server_are_found_in_wrapped_exceptions() {
         server.run("SET", "string", "value");
         ServerException refused = assertThrows(ServerException.class, client.lock("string")::lock);
         assertEquals("WRONGTYPE", refused.code());
@@ -197,18 +199,20 @@ final class DriverTest {
         assertTrue(DriverBackend.failure(new RuntimeException()) instanceof Unanswered);
     }
 
-    /** A plain client: a connection for each call, kept for the next one. */
+    /** A plain client: each call takes a connection that another call has left, or a new one. */
     private static final class Pool implements Driver {
         private volatile int port;
         private final Deque<Socket> idle = new ConcurrentLinkedDeque<>();
+        /** The command whose next reply is lost; null: none. */
         private volatile String failAfter;
+        /** How many replies were lost. */
         private final AtomicInteger failed = new AtomicInteger();
 
         Pool(int port) {
             this.port = port;
         }
 
-        /** New calls go there. */
+        /** Lets new calls go to the server at another port. */
         void leadTo(int other) {
             port = other;
             idle.clear();
