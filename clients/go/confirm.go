@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// confirm renews the grant: the wait was long, and the lease began somewhere in it. The session has to be confirmed, too.
+// confirm renews the grant, because too little of its lease is certain: the lease may have begun when the request was
+// sent, or the session may have ended meanwhile.
 func (a *acquisition) confirm(again bool) (turn, error) {
 	key := a.target.keys[0]
 	p, err := a.client.poolOf(a.io, key, again, a.confirmBy())
@@ -55,7 +56,8 @@ func (a *acquisition) confirm(again bool) (turn, error) {
 	return a.ok(now, number, most), nil
 }
 
-// vanished says that the server has the grant no more. It may have one of several keys, or grant a copy that comes late.
+// vanished ends a grant that the server no longer has. The server may still have other keys of the grant, or may grant
+// a copy of the request that arrives late: the owner is then released.
 func (a *acquisition) vanished() turn {
 	if len(a.target.keys) > 1 || len(a.copies) > 0 {
 		a.debts = append(a.debts, a.owner)
@@ -63,10 +65,10 @@ func (a *acquisition) vanished() turn {
 	return a.gone(time.Now())
 }
 
-// confirmBy returns until when the answer to a renewal of the grant is waited for.
+// confirmBy returns when to stop waiting for the answer to a renewal of the grant.
 func (a *acquisition) confirmBy() time.Time { return a.limits.confirmBy(time.Now(), a.heard) }
 
-// unconfirmed says that a renewal of the grant failed.
+// unconfirmed takes the failure of a renewal of the grant.
 func (a *acquisition) unconfirmed(number int, err error) (turn, error) {
 	now := time.Now()
 	switch {
@@ -87,7 +89,8 @@ func (a *acquisition) unconfirmed(number int, err error) (turn, error) {
 	return a.refused(now, number), err
 }
 
-// held makes the lock of a grant. If its session has ended meanwhile, there is none.
+// held returns the lock of a grant, or an error if the client is closed, or if the lease or the session has ended
+// meanwhile.
 func (a *acquisition) held() (*Lock, error) {
 	l := newLock(a.ctx, a.client, a.target, a.terms, a.since, len(a.copies) > 0 || a.isRenewalOpen)
 	l.owner, l.token, l.slot = a.owner, a.token, a.slot

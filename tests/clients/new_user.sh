@@ -3,13 +3,14 @@
 # crates) in an empty directory outside the checkout, and runs the first program of the README that is in the file. Only
 # the server's address is changed. The server is at DLOCK_TEST_HOST and DLOCK_TEST_PORT.
 #
-#   tests/clients/new_user.sh              these three
-#   tests/clients/new_user.sh rust dlock   others: `dlock` is the command, from its crate; `sdist` Python's other file;
-#                                          `ruby` is the gem; `java` and `go` run what their READMEs begin with;
-#                                          `go-modules` are those in clients/go that know other packages
+#   tests/clients/new_user.sh              plays the users `python`, `node` and `rust`
+#   tests/clients/new_user.sh rust dlock   plays the users that are named. `dlock` installs the command from its crate,
+#                                          `sdist` Python's source distribution, `ruby` the gem, `java` the jar, `go`
+#                                          the Go module, and `go-modules` those for cron, gocron, goredis, redigo
+#                                          and rueidis
 #
-# The files are built now, or are those of scripts/packages in DLOCK_PACKAGES, which `sdist`, `java`, `ruby`, `go` and
-# `go-modules` need.
+# DLOCK_PACKAGES is a directory that scripts/packages has filled. Without it, this script builds the files of the other
+# users, but not those that `sdist`, `java`, `ruby`, `go` and `go-modules` need.
 #
 # Each user has two minutes of processor time from the files to the lock. That covers the virtual environment or the
 # new project, the dependencies (downloads too, unless pip, npm or cargo has kept them from before), compiling
@@ -21,8 +22,8 @@
 # the command as users install it.
 set -euo pipefail
 
-limit=120
-waits=600
+limit=120   # seconds of processor time
+waits=600   # seconds by the clock, in addition to `slowness` times the processor time
 slowness=10
 TIMEFORMAT='%R %U %S'
 : "${DLOCK_TEST_HOST:?}" "${DLOCK_TEST_PORT:?}"
@@ -40,7 +41,7 @@ main() {
     for user; do play "$user"; done
 }
 
-# Puts the files into $home/files, and the crates where cargo takes them instead of the registry's.
+# Puts the files into $home/files, and has cargo take the crates from there instead of from the registry.
 package() {
     local crate
     mkdir "$home/files" "$home/.cargo"
@@ -64,11 +65,12 @@ build() {
     scripts/python make
     node=$(scripts/node) || { echo "$node"; exit 77; }
     cp target/python/wheel/*.whl "$node"/*.tgz "$home/files"
-    # Together, since one needs the other and no registry has them. The users verify that they can be built.
+    # Packs the crates together, since they need each other and no registry has them. Builds none of them (--no-verify):
+    # the users do that.
     cargo package --quiet --locked --allow-dirty --no-verify \
         -p dlock-core -p dlock-memory -p dlock-quorum -p dlock-client -p dlock-agent -p dlock-cli
     for crate in core memory quorum client agent cli; do
-        # Files of other versions may lie beside it.
+        # Crates of other versions may be in the same directory.
         version=$(cargo pkgid --package "dlock-$crate")
         cp "$built/package/dlock-$crate-${version##*[#@]}.crate" "$home/files"
     done
@@ -107,7 +109,6 @@ ruby() {
     GEM_PATH=$gems:$(gem environment path) command ruby first.rb
 }
 
-# The files are a module proxy of their own, before the one in use. No checksum database has them yet.
 go() {
     go_with ''
     program "$("$go" list -m -f '{{.Dir}}' "$path")/README.md" go '127.0.0.1:6379' "$DLOCK_TEST_HOST:$DLOCK_TEST_PORT" >main.go
@@ -121,6 +122,9 @@ go-modules() {
     "$go" run .
 }
 
+# go_with SUFFIX...: makes a Go project that needs these modules of clients/go ('': the client). The files are a module
+# proxy, which is asked before the one in use. No checksum database has them yet. Sets `go` to the command and `path` to
+# the path of the client's module.
 go_with() {
     local version each modules=()
     go=$("$checkout/scripts/go")
@@ -134,7 +138,7 @@ go_with() {
 }
 
 node() {
-    # Without it, npm looks for a project in the directories above.
+    # Without this file, npm looks for a project in the directories above.
     echo '{ "private": true }' >package.json
     npm install --no-audit --no-fund --loglevel=error "$home"/files/redis-dlock-*.tgz ioredis
     program node_modules/redis-dlock/README.md js \
@@ -147,7 +151,7 @@ rust() {
     cargo check --quiet --manifest-path "$home/files/dlock-core/Cargo.toml"
     cargo new --quiet --vcs none first
     cd first
-    # The dependencies as they were tested.
+    # The versions of the dependencies that were tested.
     cp "$home/files/dlock-client/Cargo.lock" .
     # `cargo add` finds nothing that is not in the registry.
     echo 'dlock-client = "*"' >>Cargo.toml
@@ -155,7 +159,8 @@ rust() {
     program "$home/files/dlock-client/README.md" rust \
         'redis://127.0.0.1' "redis://$DLOCK_TEST_HOST:$DLOCK_TEST_PORT" >src/main.rs
     cargo run --quiet
-    # A dependency brings others. There are 65 now, without TLS and with the project's own two.
+    # The client and all crates that it needs without TLS: 65 now, the project's own two among them. A new dependency
+    # that brings many others fails here.
     local crates
     crates=$(cargo tree --package dlock-client --edges normal --prefix none --no-dedupe | sort -u | wc -l)
     ((crates < 70)) || { echo "dlock-client needs $crates crates"; return 1; }
@@ -187,7 +192,7 @@ program() {
     echo "${text/"$3"/"$4"}"
 }
 
-# Lets a user work; then compares the token that the program has printed with the server's tokens, and the time.
+# Lets a user work. Fails unless the program has printed a token that the server gave out meanwhile, within the time.
 play() {
     local before after token ended
     mkdir "$home/$1"
@@ -227,7 +232,7 @@ work() {
     (set -e; cd "$home/$1"; "$1") >"$home/output" 2>&1
 }
 
-# A token of the server, of a lock that nobody else has.
+# Takes and releases a lock that nobody else uses, and prints its token.
 probe() {
     local at=("$cli" -h "$DLOCK_TEST_HOST" -p "$DLOCK_TEST_PORT")
     "${at[@]}" DLOCK.ACQUIRE "new-user:$home" probe

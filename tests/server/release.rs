@@ -1,4 +1,4 @@
-//! `DLOCK.RELEASE`: one entry, one mode, all, or exactly the hold that is meant.
+//! `DLOCK.RELEASE`: one entry, all entries, those of one mode, or only the hold with a token.
 
 use crate::support::story::tell;
 
@@ -57,20 +57,20 @@ fn all_gives_up_every_entry() {
          RACQUIRE k a        -> t1
          RELEASE k a ALL     -> 1
          EXISTS k            -> 0
-         # of one mode, if one is named
+         # ALL with a mode gives up the entries of that mode.
          WLOCK k a           -> t2
          WLOCK k a           -> t2
          RLOCK k a           -> t3
          RLOCK k a           -> t3
          RELEASE k a ALL WRITE -> 1
          INFO k              -> mode=shared count=2
-         # of both, if none is
+         # ALL without a mode gives up the entries of both.
          WLOCK k a           -> t4
          WLOCK k a           -> t4
          INFO k              -> mode=both count=4
          RELEASE k a ALL     -> 1
          EXISTS k            -> 0
-         # of this owner only
+         # ALL leaves the entries of other owners.
          RLOCK k a           -> t5
          RLOCK k a           -> t5
          RLOCK k b           -> t6

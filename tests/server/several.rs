@@ -8,7 +8,7 @@ use crate::support::replica::counter;
 use crate::support::story::story;
 use crate::support::{Client, Server, int_of, list_of, lock_info, req, text_of};
 
-/// The owners of these keys, `-` where nobody holds one.
+/// Returns the holders of these keys, a word for each key: `-` if nobody holds it, `a+b` for two readers.
 #[track_caller]
 pub fn owners(server: &Server, keys: &str) -> String {
     let owner = |key: &str| match server.holders(key).as_slice() {
@@ -38,7 +38,7 @@ fn all_or_none() {
          # Readers are in the way, too.
          RLOCK r c                -> t3
          MACQUIRE 2 r s b         -> nil
-         # One key is as good as several.
+         # One key is enough.
          MACQUIRE 1 s b           -> t4
          MACQUIRE 1 s c           -> nil",
     );
@@ -61,7 +61,7 @@ fn every_hold_has_the_same_token_lease_and_session() {
     assert_eq!(session.int(format!("DLOCK.RENEW x a PX 9000 TOKEN {token}")), 1);
     assert_eq!(session.int(format!("DLOCK.RELEASE y a TOKEN {token}")), 1);
     session.nil(format!("DLOCK.RELEASE y a TOKEN {token}"));
-    assert!(session.end_of("x") > session.end_of("z"), "each is renewed alone");
+    assert!(session.end_of("x") > session.end_of("z"), "the renewal of x has moved z");
     let mut client = server.client();
     assert_eq!(counter(&mut client, "sessions"), 2);
     client.watch_close(session);
@@ -203,7 +203,7 @@ fn the_number_of_keys_is_read_as_the_server_reads_it() {
         ("1 x", "ERR wrong number of arguments for 'dlock.macquire' command"),
     ] {
         let error = client.error(format!("DLOCK.MACQUIRE {request}"));
-        // A lease that is too long is an error, too.
+        // The lease of the request with SESSION and PXAT is also too long. The server may report either error.
         let is_long = request.contains("99999999999999") && error.starts_with("ERR ");
         assert!(error.starts_with(text) || is_long, "{request}: {error}");
     }
@@ -287,7 +287,7 @@ fn the_commands_of_a_transaction_or_script_do_not_wait() {
     let replies = list_of(&client.run("EXEC"));
     assert_eq!((&replies[0], &replies[1]), (&Value::Nil, &Value::Int(1)));
     assert!(int_of(&replies[2]) > 0);
-    assert!(matches!(&replies[3], Value::Nil), "no BLOCK, so nil and no DEADLOCK: {replies:?}");
+    assert!(matches!(&replies[3], Value::Nil), "BLOCK is ignored, so nil and no DEADLOCK: {replies:?}");
     let script = |body: &str, keys: &[&str]| -> Cmd {
         let mut request = req!["EVAL", body, keys.len()];
         keys.iter().for_each(|key| {

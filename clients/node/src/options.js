@@ -6,18 +6,18 @@ const { checkLabel } = require('./owners.js');
 /**
  * @typedef {import('./index.js').LockOptions} LockOptions
  * @typedef {object} Terms
- * @property {number} lease
+ * @property {number} lease in ms, like the other times here
  * @property {number} wait
  * @property {number} answer
  * @property {number} outage
  * @property {'exclusive' | 'read' | 'write'} mode
- * @property {boolean} session of a connection of its own
- * @property {import('./session.js').Session | undefined} named
+ * @property {boolean} session whether the hold is bound to a connection of its own
+ * @property {import('./session.js').Session | undefined} named the session that keeps the hold
  * @property {number} replicas
  * @property {number} replicasTimeout
  * @property {number} maxHold may be Infinity
  * @property {number} atLeast 0: the hold ends with its release
- * @property {boolean} renew the hold is renewed from the grant on
+ * @property {boolean} renew whether the hold is renewed from the grant on
  * @property {string} owner what the owner begins with
  * @property {AbortSignal | undefined} signal
  */
@@ -39,7 +39,7 @@ const DEFAULTS = {
 };
 const NAMES = [...Object.keys(DEFAULTS), 'signal'];
 const MODES = ['exclusive', 'read', 'write'];
-/** The shortest lease: client and server count whole ms, so a lease of 2 ms is certain for no moment. */
+/** The shortest lease, in ms. Client and server count whole ms, so a lease of 2 ms is certain for no moment. */
 const SHORTEST = 3;
 /** A lease shorter than this, in ms, may be meant in seconds. */
 const SHORT = 300;
@@ -122,7 +122,7 @@ function checkHold(maxHold, atLeast, isOfSession) {
 }
 
 /**
- * Returns the lease of the grant: `atLeast` at least, for which the lock stays even if the program dies.
+ * Returns the lease to request: `atLeast` or more, so that the lock stays that long even if the program dies.
  *
  * @param {Terms} terms
  */
@@ -138,7 +138,7 @@ function checkLease(lease) {
 }
 
 /**
- * A warning of a lease that may be meant in seconds.
+ * Returns a warning if the lease may be meant in seconds.
  *
  * @param {number | undefined} lease
  */
@@ -163,7 +163,7 @@ function checkResources(resources) {
 }
 
 /**
- * Exclusive locks and semaphores have no mode.
+ * Checks the options of exclusive locks and semaphores, which have no mode.
  *
  * @param {unknown} options
  */
@@ -174,7 +174,8 @@ function withoutMode(options) {
 }
 
 /**
- * Refuses options that a run once in a period cannot have: its lock stays for the period, and a session ends before.
+ * Checks the options of a run once in a period. Its lock stays for the period, so it has no `atLeast` of its own, and
+ * no session, whose end would free the lock.
  *
  * @param {unknown} options
  */

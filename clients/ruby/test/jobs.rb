@@ -12,7 +12,7 @@ ActiveJob::Base.queue_adapter = :inline
 ActiveJob::Base.logger = nil
 Sidekiq::Testing.server_middleware { |chain| chain.add Dlock::Sidekiq::Locks, Dlock.new(URL) }
 
-# A job whose lock has the name of its class.
+# A job whose lock has the name of its class. Records what a second request for that lock gets: nil while it is held.
 class Plain < ActiveJob::Base
   include Dlock::ActiveJob
   locked_by Dlock.new(URL)
@@ -42,7 +42,7 @@ class JobsTest < Minitest::Test
     assert_empty Seen
   end
 
-  def test_the_name_is_made_of_the_arguments
+  def test_jobs_with_other_arguments_have_other_locks
     locks.lock("report:8") { assert_output("reports 7 alone\n") { Report.perform_now(7) } }
   end
 
@@ -50,19 +50,19 @@ class JobsTest < Minitest::Test
     assert_raises(ArgumentError) { Plain.locked_by(locks, lesae: 3) }
   end
 
-  def test_a_pool_lends_its_settings
+  def test_the_locks_of_a_pool_are_in_its_database
     pool = ConnectionPool.new(size: 1) { Redis.new(host: HOST, port: PORT, db: 6) }
     Dlock.new(pool).lock(key) { assert_equal 1, pool.with { |client| client.exists(key) } }
   end
 
-  def test_sidekiq_runs_a_job_under_its_lock
+  def test_sidekiq_runs_a_job_whose_lock_is_free_and_frees_the_lock
     Sidekiq::Testing.inline! do
       locks.lock("sync:8") { assert_output("syncs 7 alone\n") { Sync.perform_async(7) } }
       assert_empty info("sync:7")
     end
   end
 
-  # Sidekiq keeps the options of a job as JSON: names and values are strings then.
+  # Sidekiq keeps the options of a job as JSON, so names and values come back as strings.
   def test_the_options_of_sidekiq_may_be_strings
     Sidekiq::Testing.inline! do
       locks.read("sync:7") do
@@ -73,7 +73,7 @@ class JobsTest < Minitest::Test
     end
   end
 
-  def test_sidekiq_skips_or_repeats_a_job_whose_lock_is_held
+  def test_sidekiq_skips_or_fails_a_job_whose_lock_is_held
     Sidekiq::Testing.inline! do
       locks.lock("sync:7") do
         assert_output("") { Sync.set(dlock: { "name" => "sync:%s", "otherwise" => "skip" }).perform_async(7) }

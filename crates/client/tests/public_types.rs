@@ -62,7 +62,7 @@ fn every_public_type_is_shared_by_threads_and_printed() {
     ];
     is_shared_and_printed::<blocking::Client>();
     is_shared_and_printed::<blocking::Guard>();
-    // A type that is added to the crate is added here.
+    // The list has every type that the crate exports.
     let exported = include_str!("../src/lib.rs").lines().filter_map(|line| line.strip_prefix("pub use "));
     let names = exported.flat_map(|path| path.split(|c: char| !c.is_alphanumeric()));
     let types: BTreeSet<_> = names.filter(|name| name.starts_with(|c: char| c.is_uppercase())).collect();

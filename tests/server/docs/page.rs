@@ -1,9 +1,10 @@
 //! A page of the docs: its fenced blocks, its tables, its links.
 //!
 //! A block fenced as `console` is a session of one `redis-cli`. The blocks of a page share a server. The lines after a
-//! prompt, up to the next one, are the reply. A block may begin with `$ redis-cli` and options. A command at the end of
-//! a block without a reply waits; the next block that does not begin with a prompt has its reply, and goes on in that
-//! terminal. A block fenced as `lua` is a library of functions that the server has from the start.
+//! prompt, up to the next prompt, are the reply. A block may begin with `$ redis-cli` and options. If the last command
+//! of a block has no reply, the command waits. Its reply begins the next block that does not begin with a prompt, and
+//! that block goes on in the same terminal. A block fenced as `lua` is a library of functions that the server has from
+//! the start.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +19,7 @@ pub struct Page {
 pub struct Block {
     /// Options of `redis-cli`.
     pub options: Vec<String>,
-    /// The reply to a command of an earlier block, which waited.
+    /// The reply to the last command of an earlier block, which waited.
     pub late: String,
     pub steps: Vec<Step>,
 }
@@ -68,7 +69,7 @@ impl Page {
         self.fenced(language).iter().map(trim).collect()
     }
 
-    /// The libraries of functions that its sessions call: the blocks fenced as `lua`.
+    /// The libraries of functions that the page's sessions call: the blocks fenced as `lua`.
     pub fn libraries(&self) -> Vec<String> {
         self.fenced("lua").iter().map(|lines| lines.join("\n")).collect()
     }
@@ -89,7 +90,7 @@ impl Page {
 
     /// The cells, without backticks, of every table row whose first cell begins with `prefix`.
     pub fn rows(&self, prefix: &str) -> Vec<Vec<String>> {
-        // A bar within a cell is written with a backslash.
+        // A bar within a cell is written with a backslash. This character stands for it while the row is split.
         const BAR: &str = "\u{1}";
         let rows = self.text.lines().filter_map(|line| line.strip_prefix("| "));
         let cell = |cell: &str| cell.trim().replace('`', "").replace(BAR, "|");
@@ -98,7 +99,7 @@ impl Page {
             .collect()
     }
 
-    /// Where its links to files lead.
+    /// The files to which the page's links lead.
     pub fn linked(&self) -> Vec<PathBuf> {
         let here = self.path.parent().expect("a directory");
         let targets = self.text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
@@ -139,7 +140,7 @@ impl Block {
     }
 }
 
-/// Returns the typed command: `127.0.0.1:6379> PING`, `127.0.0.1:6379(TX)> EXEC`.
+/// Returns the command after a prompt: `127.0.0.1:6379> PING`, or in a transaction `127.0.0.1:6379(TX)> EXEC`.
 fn after_prompt(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("127.0.0.1:6379")?;
     rest.strip_prefix("(TX)").unwrap_or(rest).strip_prefix("> ")

@@ -14,16 +14,19 @@ export interface ExecutionResult {
 }
 
 export interface Settings {
-  /** The part of the duration that {@link Lock.expiration} leaves out. Default 0.01. */
+  /** The share of the duration that {@link Lock.expiration} leaves out. Default 0.01. */
   readonly driftFactor: number;
   /**
-   * With the next two: an acquisition waits in the server's queue for `retryCount * (retryDelay + retryJitter)` ms. 0: it
-   * does not wait; -1: without a limit. Defaults 10, 200 and 100.
+   * An acquisition waits in the server's queue for `retryCount * (retryDelay + retryJitter)` ms. With a count of
+   * 0 it does not wait, with -1 it waits without a limit. The defaults are 10, 200 and 100.
    */
   readonly retryCount: number;
   readonly retryDelay: number;
   readonly retryJitter: number;
-  /** The duration of `using` must be 100 ms longer. The lease is renewed earlier: after a third. Default 500. */
+  /**
+   * The duration of `using` must be at least 100 ms longer than this number of ms. The number has no other effect:
+   * the lease is renewed whenever a third of it has passed. Default 500.
+   */
   readonly automaticExtensionThreshold: number;
 }
 
@@ -47,10 +50,10 @@ export declare class Lock {
   /** The fencing token, which redlock does not have: pass it to whatever the lock protects. */
   readonly token: number;
   readonly attempts: ReadonlyArray<Promise<ExecutionStats>>;
-  /** Until when the lock is certain, by `Date.now()`; 0 once it is lost, released or extended. */
+  /** When the lock may end, by `Date.now()`: until then it is surely held. 0 once it is lost, released or extended. */
   readonly expiration: number;
   release(): Promise<ExecutionResult>;
-  /** The same lock with another duration. This object has expired then. */
+  /** Returns the same lock with another duration, as a new object. The `expiration` of this one is then 0. */
   extend(duration: number): Promise<Lock>;
 }
 

@@ -1,7 +1,8 @@
 'use strict';
 /**
- * Standalone clients of Valkey GLIDE. A client has one connection, on which a command that blocks holds up all others, and
- * gives commands up after 250 ms by default. A wait has a client of its own, without that limit.
+ * Standalone clients of Valkey GLIDE. A GLIDE client has one connection, on which a command that blocks holds up all
+ * others. By default, GLIDE gives a command up after 250 ms. A wait therefore has a client of its own, without that
+ * limit.
  */
 
 const { Connection, orElse } = require('./connection.js');
@@ -13,12 +14,12 @@ const { unlessAborted } = require('../time.js');
  * @typedef {import('./clients.js').Wanted} Wanted
  */
 
-/** The longest request, in ms: the limits of this package end it. */
+/** The `requestTimeout` of a client that waits, in ms: about 25 days. The limits of this package end its requests. */
 const NO_LIMIT = 2 ** 31 - 1;
-/** Replies have strings, not bytes. */
+/** Makes GLIDE read replies as strings, not bytes: the value of its `Decoder.String`. */
 const STRINGS = { decoder: 1 };
 
-/** The codes of errors for which GLIDE has a kind. */
+/** The server's error codes, by the names that GLIDE gives to these kinds of errors. */
 const CODES = new Map(
   Object.entries({
     ResponseError: 'ERR',
@@ -81,7 +82,8 @@ async function duplicateOfGlide(client, state, { signal, again, database, onMess
   /** @type {Promise<void>} */
   const closed = new Promise((resolve) => (end = resolve));
   const close = () => {
-    // GLIDE keeps the connection of a closed client until the server has answered, and the request waits there.
+    // GLIDE keeps the connection of a closed client until the server has answered. A request would wait in the queue
+    // as long, so the program's client kills the connection.
     if (unanswered > 0 && !client.isClosed) send(client, killOf(info)).catch(() => {}); // may be forbidden
     if (!own.isClosed) own.close();
     end();
@@ -104,9 +106,10 @@ async function duplicateOfGlide(client, state, { signal, again, database, onMess
 }
 
 /**
- * The command that ends this connection, and none with the same id on another server.
+ * Returns the command that kills a connection. The two addresses keep it from killing a connection with the same id on
+ * another server.
  *
- * @param {string} info the reply to CLIENT INFO on it
+ * @param {string} info the reply to CLIENT INFO on the connection
  */
 function killOf(info) {
   const of = (/** @type {string} */ name) => new RegExp(`(?:^| )${name}=(\\S+)`).exec(info)?.[1] ?? '0';
@@ -126,7 +129,7 @@ async function send(client, args) {
 }
 
 /**
- * The error in the words of the server, if it is the server's.
+ * Returns an error of the server with the server's own words. Other errors are returned as they are.
  *
  * @param {unknown} error
  */
@@ -140,7 +143,7 @@ function asAnswered(error) {
 }
 
 /**
- * A reply in which maps are maps: GLIDE makes lists of pairs of them.
+ * Returns the reply with a `Map` for each map, which GLIDE returns as a list of `{ key, value }`.
  *
  * @param {any} reply
  * @returns {unknown}

@@ -14,7 +14,7 @@ use crate::error::{Cause, Error};
 use crate::inspect::LockInfo;
 
 impl Server {
-    /// Reads the lock with all its holds and waiters.
+    /// Reads the lock with all holds and waiters that the server shows: at most 1,000 of each.
     pub async fn info(&self, name: &[u8]) -> Result<Option<LockInfo>, Error> {
         let mut info = cmd("DLOCK.INFO");
         info.arg(name).arg("FULL").arg("COUNT").arg(0);
@@ -23,15 +23,15 @@ impl Server {
         LockInfo::of(name, reply, now).map_err(unexpected)
     }
 
-    /// Reads the locks whose names match, by name, each with its first hold and waiter.
+    /// Reads the locks whose names match, sorted by name, each with its first hold and its first waiter.
     pub async fn locks(self: &Arc<Self>, pattern: &[u8]) -> Result<Vec<LockInfo>, Error> {
         let found = self.survey(pattern, 1).await?.all()?;
-        // A lock that moved meanwhile may have been met twice.
+        // A lock that moved to another server meanwhile may be in the answers of both.
         let by_name = found.into_iter().flat_map(|(_, locks)| locks).map(|lock| (lock.name.clone(), lock));
         Ok(by_name.collect::<BTreeMap<_, _>>().into_values().collect())
     }
 
-    /// Releases an owner's hold: the one with that token, or all. False: there was none.
+    /// Releases the hold of an owner that has this token, or all holds of the owner. Returns false if there was none.
     pub async fn evict(&self, name: &[u8], owner: &[u8], token: Option<u64>) -> Result<bool, Error> {
         let mut release = cmd("DLOCK.RELEASE");
         release.arg(name).arg(owner).arg("ALL");
@@ -43,7 +43,8 @@ impl Server {
     }
 }
 
-/// Reads these locks, all at once. A lock that was freed or has moved meanwhile is left out.
+/// Reads these locks, all at once, each with at most `depth` holds and `depth` waiters. `now` is the server's clock in
+/// µs. Leaves out locks that were freed or have moved meanwhile, or that the server cannot show now.
 pub(super) async fn look_at(link: &Link, names: Vec<Vec<u8>>, now: u64, depth: usize) -> Result<Vec<LockInfo>, Error> {
     let mut asked = JoinSet::new();
     for name in names {

@@ -34,7 +34,7 @@ impl Server {
         self.nodes.call_at(terms.name(), &all, Lane::Own, Some(REPLY), replicas.timeout + REPLY, at).await
     }
 
-    /// Waits for a lock. Replicas acknowledge the grant in the time that is left then.
+    /// Waits for a lock. Replicas acknowledge the grant in the time that is left after the wait.
     pub(super) async fn wait_with(
         &self,
         replicas: Replicas,
@@ -47,10 +47,11 @@ impl Server {
             self.nodes.call_at(terms.name(), &[request], Lane::Own, None, Duration::ZERO, at).await?;
         if replies != [Value::Nil] {
             let replicas = limits.cut(replicas, Instant::now());
-            // Redis 7.0.0 to 7.0.11 does not count a grant to a blocked client as its write. A renewal is one.
+            // Redis 7.0.0 to 7.0.11 does not count a grant to a blocked client as a write of that client, and `WAIT`
+            // then waits for nothing. A renewal is a write.
             let all: Vec<_> = commands::confirm(terms).chain([commands::wait(replicas)]).collect();
             let acknowledged = link.ask_all(&all, Some(REPLY), replicas.timeout + REPLY, at.has_begun()).await;
-            // The request was executed, even if the renewal was not.
+            // The acquiring request was executed, even if the renewal was not.
             let acknowledged = acknowledged.map_err(Fault::of_earlier_command);
             if let Err(Fault::OutcomeUnknown(_)) = acknowledged {
                 self.nodes.forget(&link);

@@ -10,9 +10,12 @@ use dlock_testkit::{Server, Stopwatch, soon};
 
 use crate::{client_of, connections, freed, in_queue, in_time, is_held};
 
+/// A time for replicas that no test uses up.
 const LONG: Duration = Duration::from_secs(20);
+/// A time for replicas that tests let pass.
 const SHORT: Duration = Duration::from_millis(50);
 
+/// Fails unless this number of replicas, of the two wanted, acknowledged.
 fn too_few<T: std::fmt::Debug>(outcome: Result<T, Error>, found: u32) {
     match outcome {
         Err(Error::TooFewReplicas { acknowledged, wanted, .. }) => assert_eq!((acknowledged, wanted), (found, 2)),
@@ -20,7 +23,7 @@ fn too_few<T: std::fmt::Debug>(outcome: Result<T, Error>, found: u32) {
     }
 }
 
-/// A primary whose replica acknowledges what is written.
+/// A primary and its replica, which acknowledges what is written.
 fn pair() -> (Server, Server) {
     let (primary, replica) = Server::start().with_replica();
     let mut client = primary.client();
@@ -38,7 +41,7 @@ async fn an_acknowledged_grant_is_on_the_replica_with_and_without_a_wait() {
     let client = client_of(&primary);
     let at_once = in_time(client.try_acquire("job").replicas(1, LONG)).await.expect("a lock");
     is_held(&replica, &at_once);
-    assert_eq!(primary.client().calls("dlock.renew"), 0, "the grant was enough");
+    assert_eq!(primary.client().calls("dlock.renew"), 0, "a grant at once is a write that WAIT waits for");
     let waiting = in_queue(&primary, client.acquire("job").replicas(1, LONG));
     assert!(at_once.release().await.is_ok());
     let waited = in_time(waiting).await.expect("a task").expect("a lock");
@@ -81,7 +84,7 @@ async fn a_wait_for_replicas_that_is_refused_leaves_nothing() {
     }
 }
 
-/// The cleanup has the limit of the acquisition, too.
+/// The release after the refusal has the time limit of the acquisition, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_for_replicas_that_is_refused_ends_in_time_without_an_answer_to_the_release() {
     let server = Server::start();
@@ -120,7 +123,7 @@ async fn too_few_replicas_are_the_error_even_if_an_answer_after_the_grant_is_mis
             server.left_waiting(1);
             other.int("DLOCK.RELEASE job other");
         }
-        soon("it is granted", || !server.holders("job").is_empty());
+        soon("the lock is granted", || !server.holders("job").is_empty());
         if hangs {
             server.freeze();
         }
@@ -209,8 +212,8 @@ async fn a_session_that_asks_again_and_again_keeps_few_connections() {
             let acquire = client.acquire("job").session();
             let acquire = replicas.map_or(acquire.clone(), |number| acquire.replicas(number, SHORT));
             let waiting = tokio::spawn(acquire.into_future());
-            soon("it has asked several times", || requests(&mut other) >= asked + 8);
-            // The server may notice later that one is closed.
+            soon("the client has asked several times", || requests(&mut other) >= asked + 8);
+            // The server may notice late that a connection is closed.
             let what = format!("few connections: {case}, {replicas:?}, {before} before");
             soon(&what, || connections(&primary) <= before + 3);
             other.run(end);
@@ -243,7 +246,7 @@ async fn replies_to_a_dropped_acquisition_are_not_taken_for_others() {
         let looks = client.info(&names[round as usize % names.len()]);
         let (dropped, look) = tokio::join!(dropped, in_time(looks));
         let look = look.expect("an answer").expect("held");
-        assert_eq!(look.token, Some(tokens[round as usize % names.len()]), "somebody else's answer");
+        assert_eq!(look.token, Some(tokens[round as usize % names.len()]), "the answer to another request");
         drop(dropped);
     }
     in_time(client.settled()).await;
@@ -253,7 +256,7 @@ async fn replies_to_a_dropped_acquisition_are_not_taken_for_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redirected_connection_with_an_open_reply_is_closed() {
+async fn a_redirected_connection_with_an_unread_reply_delays_no_later_request() {
     let (cluster, home, other) = Cluster::of_two("job");
     let client = Client::open(&format!("redis://127.0.0.1:{}", cluster.nodes[other].port())).expect("a URL");
     // The first node redirects the request, and then waits for replicas that it does not have.
@@ -268,7 +271,8 @@ async fn a_redirected_connection_with_an_open_reply_is_closed() {
     freed(&cluster.nodes[home], "job");
 }
 
-/// A grant after a wait is renewed without its token. This renewal may arrive late, even if another copy was answered.
+/// The client renews a grant after a wait without its token, before `WAIT`. A copy of this renewal may arrive late,
+/// even after the answer to another copy.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_renewal_of_a_grant_that_comes_late_is_counted() {
     let (primary, _replica) = pair();
@@ -285,7 +289,9 @@ async fn a_renewal_of_a_grant_that_comes_late_is_counted() {
     let guard = in_time(waiting).await.expect("a task").expect("a lock");
     in_time(guard.extend(LONG)).await.expect("held");
     network.deliver();
-    soon("the renewal has come", || dlock_testkit::lock_info(&mut other, "job").is_none_or(|lock| lock.ttl < 3000));
+    soon("the late renewal has cut the lease", || {
+        dlock_testkit::lock_info(&mut other, "job").is_none_or(|lock| lock.ttl < 3000)
+    });
     assert!(guard.remaining() <= lease, "{:?} remain", guard.remaining());
     other.int("DLOCK.ACQUIRE job next PX 60000 BLOCK 20000");
     assert!(!guard.is_held());

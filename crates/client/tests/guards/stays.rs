@@ -8,11 +8,13 @@ use dlock_testkit::{Server, lock_info, soon};
 
 use crate::{contention, freed, in_time, lost, server_and_client};
 
+/// The least time of a lock: `at_least`.
 const LEAST: Duration = Duration::from_millis(2500);
+/// A lease that ends before the least time.
 const LEASE: Duration = Duration::from_millis(600);
 
-/// Checks that the lock of a guard that is gone ends when it has to, by the server's clock: at least this time after
-/// the grant, and a moment later at most.
+/// Checks that the lock of a guard that is gone ends in time, by the server's clock: not before this time after the
+/// grant, and at most 1.5 s later.
 #[track_caller]
 fn ends_in_time(server: &Server, name: &str, token: u64, least: Duration) {
     let mut watch = server.client();
@@ -22,7 +24,7 @@ fn ends_in_time(server: &Server, name: &str, token: u64, least: Duration) {
     assert!((least - 1..least + 1500).contains(&from_grant), "{name}: {from_grant} ms");
     let renewals = counter(&mut watch, "renewals");
     watch.outlive(name);
-    assert_eq!(counter(&mut watch, "renewals"), renewals, "{name}: nothing renews it");
+    assert_eq!(counter(&mut watch, "renewals"), renewals, "{name}: the lock was renewed after the end of its guard");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -51,9 +53,12 @@ async fn the_least_time_is_the_lease_from_the_grant_on_and_renewals_keep_its_end
     let guard = in_time(client.acquire("job").lease(LEASE).at_least(least)).await.expect("a lock");
     let mut watch = server.client();
     let end = watch.end_of("job");
-    assert!(end - (guard.token() / 1000) as i64 >= least.as_millis() as i64 - 1, "from the grant on");
-    soon("many leases have passed", || counter(&mut watch, "renewals") >= 5);
-    // The client counts from the reply.
+    assert!(
+        end - (guard.token() / 1000) as i64 >= least.as_millis() as i64 - 1,
+        "the lock ends before the least time is over"
+    );
+    soon("the guard has been renewed several times", || counter(&mut watch, "renewals") >= 5);
+    // The client counts the least time from the reply, so renewals may move the end a little.
     let later = watch.end_of("job") - end;
     assert!((0..1500).contains(&later), "{later} ms later");
     // The next renewal notices that the lock was taken away.
@@ -71,7 +76,7 @@ async fn a_lock_held_beyond_the_least_time_is_renewed_and_released_at_once() {
     let guard = in_time(client.acquire("job").lease(LEASE).at_least(least)).await.expect("a lock");
     let mut watch = server.client();
     let end = (guard.token() / 1000) as i64 + least.as_millis() as i64;
-    soon("it is renewed beyond that time", || watch.end_of("job") > end + 1200);
+    soon("renewals keep the lock beyond the least time", || watch.end_of("job") > end + 1200);
     crate::is_held(&server, &guard);
     assert!(guard.release().await.is_ok());
     assert!(server.holders("job").is_empty());
@@ -88,7 +93,7 @@ async fn all_kinds_of_locks_stay_for_the_least_time() {
     for guard in [permit, both, reader] {
         assert!(guard.release().await.is_ok());
     }
-    assert!(in_time(semaphore.try_acquire_many(1)).await.is_ok(), "one of two is left");
+    assert!(in_time(semaphore.try_acquire_many(1)).await.is_ok(), "one of two permits is free");
     contention(in_time(semaphore.try_acquire_many(2)).await);
     let mut watch = server.client();
     for (name, token) in ["pool", "a", "b", "doc"].into_iter().zip(tokens) {
@@ -121,7 +126,7 @@ async fn release_after_sets_how_long_the_lock_stays() {
     assert!(matches!(outcome, Err(Error::Refused(_))), "{outcome:?}");
     freed(&server, "job");
     let outcome = in_time(client.acquire("job").at_least(Duration::from_secs(61))).await;
-    assert!(matches!(outcome, Err(Error::Refused(_))), "before anything runs: {outcome:?}");
+    assert!(matches!(outcome, Err(Error::Refused(_))), "the acquisition is refused, too: {outcome:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -142,12 +147,12 @@ async fn a_release_from_a_server_that_forgot_the_lock_reports_the_loss() {
     server.kill9();
     let releasing = tokio::spawn(guard.release());
     server.boot();
-    // The server has forgotten it.
+    // The restarted server does not know the lock.
     lost(in_time(releasing).await.expect("a task"));
     assert_eq!(lock_info(&mut server.client(), "job"), None);
 }
 
-/// The task that renews has to learn of the new lease.
+/// The task that renews the lock has to learn of the new lease.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_that_becomes_shorter_is_renewed_in_time() {
     let (server, client) = server_and_client();
@@ -155,7 +160,7 @@ async fn a_lease_that_becomes_shorter_is_renewed_in_time() {
     assert!(guard.extend(LEASE).await.is_ok());
     let mut watch = server.client();
     let renewals = counter(&mut watch, "renewals");
-    soon("it is renewed", || counter(&mut watch, "renewals") >= renewals + 4);
+    soon("the guard renews the shorter lease", || counter(&mut watch, "renewals") >= renewals + 4);
     crate::is_held(&server, &guard);
 }
 
@@ -178,6 +183,7 @@ async fn a_lock_of_a_session_or_with_a_shorter_cap_cannot_stay() {
         assert!(matches!(guard.release_after(least).await, Err(Error::Invalid(_))));
         freed(&server, "job");
     }
+    // A quorum keeps no lock after its release.
     let quorum = ["a", "b", "c"].map(|host| format!("redis://{host}"));
     let quorum = Client::quorum(quorum, least).open().expect("URLs");
     let outcome = in_time(quorum.acquire("job").lease(Duration::from_secs(5)).at_least(Duration::from_secs(5))).await;

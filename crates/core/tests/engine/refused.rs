@@ -1,4 +1,4 @@
-//! A server that refuses to open keys for change, now and then: a refusal grants, removes and forgets nothing.
+//! A server that refuses now and then to open a key for change. A refusal grants, removes and forgets nothing.
 
 use std::num::NonZeroU64;
 
@@ -8,7 +8,7 @@ use dlock_testkit::keyspace::KeyName;
 
 use crate::{Server, owner};
 
-/// A server that refuses to open keys. A ticket has the keys of the request.
+/// A server that refuses to open a key in a third of all cases. A request's ticket is the list of its keys.
 struct Refusing {
     server: Server,
     engine: Engine<Vec<usize>>,
@@ -40,6 +40,7 @@ impl Refusing {
         self.connections[client] += CLIENTS;
     }
 
+    /// Draws a number from 0 to `below` - 1, by a linear congruential generator.
     fn draw(&mut self, below: u64) -> usize {
         self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from((self.seed >> 33) % below).unwrap()

@@ -17,15 +17,15 @@ final class BoundConnection {
     // Guarded by this.
     private DedicatedConnection connection;
     /**
-     * Connections on which a command that binds is unanswered. A command that arrives later binds the hold to its own
-     * connection, whose end would release the hold. The connections therefore stay open until the hold ends.
+     * Connections on which a command that binds is unanswered. If the command arrives after all, it binds the hold to
+     * its own connection, whose end would release the hold. The connections therefore stay open until the hold ends.
      */
     private final List<DedicatedConnection> late = new ArrayList<>();
     private boolean isOver;
 
     /**
-     * {@code connection}: {@code null} if the hold is not bound. {@code bind}: binds it to another one. {@code lost}:
-     * called with the reason if the hold cannot be bound again.
+     * {@code connection}: {@code null} if the hold is not bound. {@code bind}: binds the hold to another connection.
+     * {@code isLive}: whether the hold is live. {@code lost}: called with the reason if the hold cannot be bound again.
      */
     BoundConnection(
             HoldCommands commands,
@@ -61,7 +61,7 @@ final class BoundConnection {
         return bound;
     }
 
-    /** Ends the connections to which late commands may have bound the hold. Called after its release. */
+    /** Ends the connections to which late commands may have bound the hold, which is released or lost. */
     void leaveOthers() {
         List<DedicatedConnection> left;
         synchronized (this) {
@@ -118,7 +118,7 @@ final class BoundConnection {
 
     private void bindLater(int before, Throwable reason) {
         if (Unanswered.mayRepeat(reason) && isLive.getAsBoolean() && !commands.core.isClosed()) {
-            // The timer of the lease ends these tries.
+            // The lease ends these attempts: after it, the hold is not live.
             Futures.after(Core.pauseMillis(before)).thenRun(() -> bindAgain(before + 1));
         } else {
             lost.accept("its connection ended", reason);
@@ -126,14 +126,14 @@ final class BoundConnection {
     }
 
     private void bound(DedicatedConnection taken) {
-        boolean late;
+        boolean isTooLate;
         synchronized (this) {
-            late = isOver;
-            if (!late) {
+            isTooLate = isOver;
+            if (!isTooLate) {
                 connection = taken;
             }
         }
-        if (late) {
+        if (isTooLate) {
             taken.leave();
         } else {
             taken.whenEnded(() -> unbound(taken));

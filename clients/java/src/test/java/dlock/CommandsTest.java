@@ -37,13 +37,13 @@ final class CommandsTest {
     }
 
     @Test
-    void several_locks_are_counted() {
+    void several_locks_are_sent_with_their_number() {
         Request request = Request.lock(List.of("a", "b", "c"), Request.Mode.EXCLUSIVE, SESSION);
         assertEquals("DLOCK.MACQUIRE 3 a b c me PX 30000 BLOCK 5 SESSION REQUEST 7", words(request, true, 5));
     }
 
     @Test
-    void permits_have_a_limit() {
+    void permits_are_requested_with_their_limit() {
         Request request = Request.permits("pool", 10, 3, LEASE);
         assertEquals("DLOCK.SACQUIRE pool me 10 PERMITS 3 PX 30000 REQUEST 7", words(request, false, NOT_AT_ALL));
     }
@@ -85,14 +85,14 @@ final class CommandsTest {
         }
     }
 
-    /** A server that grants everything, and remembers what it was told. */
+    /** A server that grants everything, and records the commands. */
     private static final class Recorder implements Driver {
         final List<String> commands = Collections.synchronizedList(new ArrayList<>());
         private final AtomicLong token = new AtomicLong(100);
 
         @Override
         public Object call(byte[]... arguments) {
-            // Owners and request ids are new each time.
+            // Owners and request ids are new each time, so `*` replaces them.
             String command = Arrays.stream(arguments).map(Words::text).collect(Collectors.joining(" "))
                     .replaceAll("\\S+:\\d+:[0-9a-f]{16}", "*").replaceAll("REQUEST \\w+", "REQUEST *");
             commands.add(command);

@@ -29,7 +29,7 @@ import org.junit.jupiter.api.Test;
 
 /** Users, passwords, databases and TLS. */
 final class SecureTest {
-    /** How servers without TLS refuse the options. */
+    /** What a server that was built without TLS says about the TLS options. */
     private static final Pattern NO_TLS = Pattern.compile("Failed finding TLS support|Bad directive.*\\n?.*tls");
     private static final char[] SECRET = "secret".toCharArray();
 
@@ -83,7 +83,7 @@ final class SecureTest {
             try (Hold session = lock.withLease(Lease.session(Duration.ofSeconds(5))).acquire()) {
                 assertEquals(session.fencingToken(), server.info("tls").get("token"));
             }
-            soon("it is free", () -> server.isFree("tls"));
+            soon("the lock is free", () -> server.isFree("tls"));
         }
     }
 
@@ -111,7 +111,7 @@ final class SecureTest {
                         lock.lockInterruptibly();
                         lock.unlock();
                     } catch (InterruptedException e) {
-                        // As wanted.
+                        // The interrupt came before the grant.
                     }
                 });
                 thread.start();
@@ -140,7 +140,7 @@ final class SecureTest {
     }
 
     @Test
-    void a_server_that_speaks_no_tls_is_refused() {
+    void tls_on_one_side_only_is_refused() {
         DLockClient.Builder plain = tls().url("rediss://127.0.0.1:" + server.port).timeout(Duration.ofSeconds(2));
         assertThrows(UnavailableException.class, plain::connect);
         assertThrows(UnavailableException.class, DLockClient.builder()
@@ -235,7 +235,7 @@ final class SecureTest {
         return store;
     }
 
-    /** Writes the key and its certificate as the server reads them. */
+    /** Writes the private key and its certificate in PEM, which the server reads. */
     private static void pem(KeyStore store, String name) throws Exception {
         Base64.Encoder lines = Base64.getMimeEncoder(64, new byte[] {'\n'});
         Key key = store.getKey(name, SECRET);
