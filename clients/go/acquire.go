@@ -95,7 +95,7 @@ func newAcquisition(ctx context.Context, c *Client, t target, terms terms) *acqu
 // lock returns the lock, or the error to give to the caller.
 func (a *acquisition) lock() (*Lock, error) {
 	next := a.again()
-	for failures := 0; next.do < endsGranted; {
+	for failures := 0; next.do < endsGranted; { // Smaller values send something; the others are ends.
 		if next.fresh {
 			a.renewsOwner()
 		}
@@ -161,7 +161,7 @@ func (a *acquisition) outcome(last turn) (*Lock, error) {
 	return nil, explained(name, a.cause)
 }
 
-// whyNot returns why it was not granted, if there is more to say than that another one has it.
+// whyNot returns why the lock was not granted, if there is more to say than that another owner has it.
 func (a *acquisition) whyNot() error {
 	limit := limitOf(a.ctx)
 	if a.foreign == nil {
@@ -183,8 +183,8 @@ func (a *acquisition) forsake() {
 	a.renewsOwner()
 }
 
-// usesSession returns whether a session keeps the lock. Renewals that replicas acknowledge are sent one by one, and a
-// session would keep a lock that stays, or whose work hangs.
+// usesSession returns whether a session keeps the lock. It does not if nothing renews the lock, and not if replicas
+// acknowledge each renewal. It would also keep a lock that stays for a time, or whose work hangs (`beat`).
 func (a *acquisition) usesSession() bool {
 	t := a.terms
 	return a.client.session > 0 && !t.fixed && t.replicas == 0 && t.atLeast == 0 && t.beat == 0
@@ -231,7 +231,8 @@ func (a *acquisition) ask(next turn, again bool) (turn, error) {
 	return a.wait(again)
 }
 
-// enter waits until the client has a place in the queue of the server for it, or its time is over.
+// enter waits until one of the client's places in the queue of the server is free, or the time is over. After the end
+// of its wait, the request asks once more without waiting, for which it needs no free place.
 func (a *acquisition) enter(place string) error {
 	err := a.inTurn(a.client.lastHeard, 0, func(until time.Time) error {
 		ctx, cancel := context.WithDeadlineCause(a.io, until, errBusy)
@@ -244,7 +245,7 @@ func (a *acquisition) enter(place string) error {
 	return err
 }
 
-// inTurn waits for a place, of which the client has a limited number, until the attempt gives up and `more` after that.
+// inTurn waits for a place, of which the client has a limited number, until `more` after the attempt gives up.
 // An answer of the server to a request that has a place counts as heard by those that wait for one.
 func (a *acquisition) inTurn(lastHeard func() time.Time, more time.Duration, enter func(until time.Time) error) error {
 	for {
@@ -402,7 +403,7 @@ func (a *acquisition) read(c *conn, number int, reply any, waited bool) (turn, e
 		return a.vanished(), err
 	case isAnswer(err) || errors.Is(err, ErrTooFewReplicas):
 		a.cause = err
-		return a.failed(0), err
+		return a.failed(0), err // 0: the copy counts as unanswered, so that its grant is released.
 	default:
 		// The lock was granted, but no answer about the replicas came.
 		return a.unread(err)
@@ -433,7 +434,7 @@ func (a *acquisition) answeredError(now time.Time, number int, answer ServerErro
 	}
 	a.cause = answer
 	if answer.Code() == "UNBLOCKED" { // A wait that was ended by hand: the outcome is unknown.
-		number = 0
+		number = 0 // The copy counts as unanswered.
 	}
 	return a.failed(number), answer
 }

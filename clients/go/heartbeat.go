@@ -50,10 +50,10 @@ func (h *heartbeat) failed(v *validity, now time.Time) {
 	h.plans(v, now.Add(retryAfter(v.lease(), v.until.Sub(now))))
 }
 
-// capped is told that a cap has made a lease shorter than what was asked for: the end of it is the end of the hold.
+// capped is told that a cap has made a lease shorter than what was asked for: the hold ends with this lease.
 func (h *heartbeat) capped(now time.Time) { h.next, h.isCapped = due{checks, now}, true }
 
-// checked is told how long the hold lasts.
+// checked is told that the end of the hold, v.until, is known: the next renewal comes before it.
 func (h *heartbeat) checked(v *validity) {
 	if h.isCapped {
 		h.next = due{}
@@ -76,7 +76,7 @@ func answerWithin(lease time.Duration) time.Duration {
 	return min(max(wholeMillis(lease/6), 50*time.Millisecond), 2*time.Second)
 }
 
-// retryAfter returns the pause after a renewal that failed, if the hold is certain for so long.
+// retryAfter returns the pause after a renewal that failed. `certain` is how long the hold is still certain.
 func retryAfter(lease, certain time.Duration) time.Duration {
 	return min(max(wholeMillis(min(lease/30, certain/8)), 10*time.Millisecond), 500*time.Millisecond)
 }

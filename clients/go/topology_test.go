@@ -98,10 +98,11 @@ func startCluster(t testing.TB) [2]*server {
 	}
 	nodes[0].call("CLUSTER", "ADDSLOTSRANGE", "0", "8191")
 	nodes[1].call("CLUSTER", "ADDSLOTSRANGE", "8192", "16383")
+	// With the same epoch, the nodes would first have to agree on others.
 	nodes[1].call("CLUSTER", "SET-CONFIG-EPOCH", "2")
 	nodes[0].call("CLUSTER", "MEET", "127.0.0.1", fmt.Sprint(nodes[1].port))
 	for _, node := range nodes {
-		eventually(t, "the cluster is there", func() bool {
+		eventually(t, "both nodes know the owners of all slots", func() bool {
 			return strings.Contains(node.call("CLUSTER", "INFO"), "cluster_state:ok") &&
 				strings.Contains(node.call("CLUSTER", "INFO"), "cluster_slots_assigned:16384")
 		})
@@ -128,7 +129,7 @@ func TestASessionBeginsOnTheNextPrimary(t *testing.T) {
 	// The client learns which nodes there are, and opens no session. The slot of {b}, 3300, is on the first node.
 	release(t, acquire(t, client, "{b}", dlock.WithoutRenewal()))
 	eventually(t, "the former primary is a replica", func() bool {
-		// A takeover with an epoch that is taken already is undone by the cluster.
+		// The cluster undoes a takeover whose epoch another node has already. Then the takeover is repeated.
 		if replica.info("replication", "role") == "slave" {
 			replica.call("CLUSTER", "FAILOVER", "TAKEOVER")
 		}
@@ -169,7 +170,7 @@ func TestALockGoesWhereItsSlotGoes(t *testing.T) {
 	}
 	to.call("CLUSTER", "SETSLOT", slot, "NODE", toID)
 	from.call("CLUSTER", "SETSLOT", slot, "NODE", toID)
-	eventually(t, "the lock is bound there", func() bool {
+	eventually(t, "the lock is bound on the new node", func() bool {
 		info := to.call("DLOCK.INFO", "{a}", "FULL")
 		return strings.Contains(info, " session ") && !strings.Contains(info, " session $-1")
 	})

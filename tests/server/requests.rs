@@ -7,13 +7,14 @@ use crate::support::state::{assert_same, state};
 use crate::support::story::tell;
 use crate::support::{Client, Server, hold, lock_info, req, soon};
 
-/// Sends a request, waits until it is `done`, and closes the connection. Reads the reply before that if `delivered`.
+/// Sends a request, waits until `done` sees that the server has executed it, and closes the connection. Reads the reply
+/// first if `delivered`.
 #[track_caller]
 fn first(server: &Server, request: &str, delivered: bool, done: impl FnMut() -> bool) -> Option<Value> {
     let mut client = server.client();
     client.send(request);
     let reply = delivered.then(|| client.read().expect("a reply"));
-    soon("the first is executed", done);
+    soon("the first request is executed", done);
     reply
 }
 
@@ -292,7 +293,7 @@ fn a_session_that_ended_leaves_nothing_to_repeat() {
     assert_eq!(counter(&mut client, "replays"), 0);
 }
 
-/// Sends the requests and waits until the lease on `k` is over: nothing is left of them.
+/// Sends the requests and waits until the lease on `k` is over: nothing is left of the hold and its records.
 #[track_caller]
 fn lapse(client: &mut Client, requests: &[&str]) {
     for request in requests {
@@ -325,7 +326,7 @@ fn a_repeat_never_gets_somebody_elses_token() {
         again.nil(format!("DLOCK.{command} k a REQUEST id"));
         again.nil(format!("DLOCK.{command} k a BLOCK 20 REQUEST id"));
         again.send(format!("DLOCK.{command} k a BLOCK 0 REQUEST id"));
-        soon("it waits", || lock_info(&mut client, "k").unwrap().waiters == 1);
+        soon("the repeat waits", || lock_info(&mut client, "k").unwrap().waiters == 1);
         client.int("DLOCK.RELEASE k b");
         assert!(matches!(again.read(), Ok(Value::Int(token)) if token > theirs), "{command}");
         assert_eq!(lock_info(&mut client, "k").unwrap().count, 1);

@@ -1,7 +1,7 @@
 'use strict';
 /** The time limits of every step, in ms. Pure: what is left comes in as an argument. */
 
-/** How long after its end a wait expects the last answer of the server. */
+/** How long after the end of a wait the last answer of the server may come. */
 const GRACE = 150;
 /** How late `WAIT` may end: a server looks ten times a second (`hz`) which waits are over. */
 const ENDS_LATE = 100;
@@ -63,22 +63,27 @@ function untilProbe(outage) {
 }
 
 /**
- * How long replicas may take, even if the wait is over.
+ * How long replicas may take to acknowledge a grant: at least 50 ms, even if the wait is over.
  *
  * @param {number} replicasTimeout
- * @param {number} left of the acquisition
+ * @param {number} left until the acquisition settles
  */
 function ofReplicas(replicasTimeout, left) {
   return Math.ceil(Math.min(replicasTimeout, Math.max(left - GRACE - ENDS_LATE, 50)));
 }
 
-/** @param {{ answer: number, replicas: number, replicasTimeout: number }} terms */
+/**
+ * How long a renewal may take, with the replicas that acknowledge it.
+ *
+ * @param {{ answer: number, replicas: number, replicasTimeout: number }} terms
+ */
 function ofRenewal({ answer, replicas, replicasTimeout }) {
   return answer + (replicas > 0 ? replicasTimeout : 0);
 }
 
 /**
- * How long the connection of a lock may be silent. Half of the lease is left to bind it elsewhere.
+ * How long a session's connection may take to answer, when it is asked after a third of the lease. Half of the lease is
+ * then left to bind the lock to another connection.
  *
  * @param {number} answer
  * @param {number} lease

@@ -40,7 +40,7 @@ pub async fn ls(client: &Client, pattern: &[u8], format: Format) -> Result<u8, E
     Ok(if found.missing.is_empty() { 0 } else { exit::UNAVAILABLE })
 }
 
-/// Describes a lock with all its holds and waiters, for people, in lines of at most this width.
+/// Describes a lock for people, with all its holds and waiters. `most`: the width within which their tables stay.
 pub fn describe(lock: &LockInfo, most: usize) -> Vec<String> {
     let permits = if lock.count > lock.holders { format!(", {} entries", lock.count) } else { String::new() };
     let mut lines = vec![format!("{}: {}{permits}", shown(&lock.name), lock.mode)];
@@ -52,7 +52,7 @@ pub fn describe(lock: &LockInfo, most: usize) -> Vec<String> {
         ));
     }
     if !lock.holds.is_empty() {
-        // The last columns are there only if a hold has a cap or a slot.
+        // The column of caps is empty, and so left out, if no hold has a cap. So is the column of slots.
         let cap = column("CAP", lock.holds.iter().any(|hold| hold.cap.is_some()));
         let slot = column("SLOT", lock.holds.iter().any(|hold| hold.slot.is_some()));
         let heading =
@@ -84,7 +84,8 @@ pub fn describe(lock: &LockInfo, most: usize) -> Vec<String> {
     lines
 }
 
-/// The heading of a column, and what it shows of a hold without a value. Both are empty if no hold has one.
+/// Returns the heading of a column, and what the column shows for a hold without a value. Both are empty if no hold has
+/// a value.
 fn column(heading: &'static str, is_there: bool) -> (&'static str, &'static str) {
     if is_there { (heading, "-") } else { ("", "") }
 }

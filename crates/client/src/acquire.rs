@@ -137,6 +137,7 @@ impl Acquire {
                 return Err(no_stay());
             }
         }
+        // A later call than `in_session` may have decided who keeps the lock.
         terms.named.take_if(|_| terms.keep != Keep::Named);
         if let Some(session) = &terms.named {
             if !backend.has(session) {

@@ -7,7 +7,7 @@ use dlock_testkit::histories::How;
 #[derive(Clone, Copy, Debug)]
 pub struct Words<'a> {
     pub verb: &'a str,
-    /// The keys: a single one, but for `MACQUIRE`; with spaces between them.
+    /// The keys, with spaces between them. Only `MACQUIRE` has more than one.
     pub keys: &'a str,
     /// The owner; the token of `CHECK`.
     pub third: &'a str,
@@ -15,7 +15,7 @@ pub struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    /// `None` for what is not about a lock.
+    /// Returns the parts of a `DLOCK` command with arguments; `None` for any other command.
     pub fn of(command: &'a str) -> Option<Words<'a>> {
         let (verb, rest) = command.strip_prefix("DLOCK.")?.split_once(' ')?;
         let (count, rest) = match verb {
@@ -33,17 +33,17 @@ impl<'a> Words<'a> {
         self.keys.split(' ')
     }
 
-    /// The first key, which is the only one but for `MACQUIRE`.
+    /// Returns the first key. Only `MACQUIRE` has more than one.
     pub fn key(&self) -> &'a str {
         self.keys().next().unwrap_or_default()
     }
 
-    /// Returns whether it is a command of this owner on this key.
+    /// Returns whether the command names this owner and this key.
     pub fn names(&self, key: &str, owner: &str) -> bool {
         self.third == owner && self.keys().any(|other| other == key)
     }
 
-    /// The mode in which an acquiring command enters; `None` for others.
+    /// Returns the mode in which an acquiring command enters; `None` for others.
     pub fn enters(&self) -> Option<Mode> {
         Some(match How::new(Command::acquiring(self.verb)?).want {
             Want::ExclusiveOnce | Want::Exclusive => Mode::Exclusive,
@@ -67,7 +67,7 @@ impl<'a> Words<'a> {
         words.next()
     }
 
-    /// Returns the fourth word, if it is a number.
+    /// Returns the word after the owner, if it is a number.
     pub fn first_number(&self) -> Option<u64> {
         self.rest.split_whitespace().next()?.parse().ok()
     }

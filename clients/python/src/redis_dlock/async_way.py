@@ -1,4 +1,4 @@
-"""As `sync_way`, for asyncio."""
+"""Reaches the server that has a key, as `sync_way` does, for asyncio."""
 
 from __future__ import annotations
 
@@ -60,6 +60,7 @@ class Way:
     async def _renew_with(
         self, commands: list[Command], replicas: Replicas, until: float, line: Line | None
     ) -> list[Any]:
+        """Sends renewals and the `WAIT` for the replicas, on `line` or a new connection."""
         own = line is None
         try:
             line = line or await self.open(until)
@@ -85,7 +86,7 @@ class Way:
             try:
                 return await talk.exchange(*commands, within=until - time.monotonic())
             except Exception as error:
-                # Some of several commands may be executed.
+                # If one of several commands fails, the others may be executed.
                 hold.release_sent = repeated or len(commands) > 1 or redis_py.may_be_executed(error)
                 raise
 
@@ -107,7 +108,7 @@ class Way:
 
     async def exchange(self, sent: list[Command], until: float, *, fresh: bool) -> list[Any]:
         """Returns the replies of a primary, even errors. Does not wait for the pool: if that has no open connection to
-        spare, makes one beside it. `fresh`: does so anyway."""
+        spare, makes one beside it. `fresh`: makes one even if the pool has some."""
         if self._own_source is None:
             await self._look(until)
         source = self._source()
@@ -172,7 +173,8 @@ class Way:
             await asyncio.sleep(pause)
 
     async def _follow(self, once: Callable[[], Awaitable[Any]], gives_up: Callable[[], float]) -> Any:
-        """In a cluster, follows the key to its node."""
+        """Returns what `once` returns. In a cluster, follows the key to its node until `gives_up`, but not for longer
+        than `SLOT_PATIENCE`."""
         if not redis_py.in_cluster(self._client):
             return await once()
         ends = time.monotonic() + redis_py.SLOT_PATIENCE
@@ -209,6 +211,7 @@ class Way:
                 await talk.done()
 
     async def _lend(self, until: float, attempt: Acquisition | None) -> Talk:
+        """Borrows a connection of the pool, or makes one beside it. An attempt waits for the pool only once."""
         source = self._source()
         asked = False
         if attempt is not None:
@@ -229,7 +232,8 @@ class Way:
 
 async def in_time(work: Coroutine[Any, Any, list[Any]], until: float) -> list[Any]:
     """Returns the result of an exchange. The limit is for the whole of it, since even the wait for the lock of a pool
-    may be long: another task may keep that lock while it waits for a server."""
+    may be long: another task may keep that lock while it waits for a server. Limits of single steps, and late replies
+    (`BUSY`), come before this limit."""
     try:
         return await within(until + 2 * BUSY - time.monotonic(), work)
     except asyncio.TimeoutError:

@@ -1,18 +1,18 @@
 # frozen_string_literal: true
 
 module Dlock
-  # The time limits of docs/time-limits.md, in milliseconds. Each is a deadline that a step of the work is given; nothing
-  # here reads a clock.
+  # The time limits of docs/time-limits.md, in milliseconds, and the deadlines that follow from them for the steps of an
+  # acquisition. Nothing here reads a clock.
   class Limits
     # How long a command that does not wait may take in all, and each of its steps.
     STEP = 1000
-    # How long after the end of a wait or a step its answer may arrive. An agent asks its servers for 1 s before it says why
-    # they do not answer.
+    # How long after the end of a wait or a step its answer may arrive.
     LATE = 150
-    # How long after that a grant may be confirmed.
+    # How long after LATE a grant may be confirmed. Replicas have at least this time to acknowledge a grant.
     LAST = 50
     # How late WAIT may end: a server looks ten times a second (hz) which waits are over.
     ENDS_LATE = 100
+    # How long a release looks for a server, and how long the work after an acquisition that was given up may take.
     RELEASE = 3000
     CLEANUP = 3000
 
@@ -38,7 +38,8 @@ module Dlock
     # The argument of BLOCK. 0: no limit.
     def block(now) = @ends ? [(@ends - now).ceil, 1].max : 0
 
-    # How long replicas may take to acknowledge a grant: the server answers by the end of the wait.
+    # How long replicas may take to acknowledge a grant. The server answers by the end of the wait, unless less than
+    # ENDS_LATE + LAST is left.
     def of_replicas(now, timeout) = @ends ? [timeout, [(@ends - now).ceil - ENDS_LATE, LAST].max].min : timeout
 
     # How often a wait that hears nothing asks whether the server still answers.

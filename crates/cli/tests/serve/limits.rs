@@ -9,7 +9,8 @@ use dlock_testkit::{Client, Serve, soon, text_of};
 
 use crate::process::{serve, with_clients};
 
-/// How many bytes more than at idle the server may take.
+/// The most memory that the server may take for the clients of a test, in bytes. A peak also contains what the server
+/// takes at idle.
 const MOST: u64 = 96 << 20;
 
 fn raw(server: &Serve) -> TcpStream {
@@ -40,7 +41,7 @@ fn requests_that_are_too_large_or_malformed_are_refused() {
         let mut stream = raw(&server);
         stream.write_all(sent.as_bytes()).unwrap();
         let mut said = String::new();
-        // Bytes that were not read may reset the connection when it closes.
+        // The server closes the connection with bytes unread, which may reset it after the reply and fail this read.
         let _ = stream.read_to_string(&mut said);
         assert!(said.starts_with("-ERR"), "{sent:?}: {said:?}");
         others_are_served(&server);
@@ -67,7 +68,7 @@ fn endless_requests_whose_replies_nobody_reads_hold_up_nobody() {
 }
 
 #[test]
-fn half_requests_of_many_are_bounded() {
+fn half_requests_of_many_clients_take_bounded_memory() {
     let server = serve(&[]);
     let before = server.memory();
     let half = [b"*2\r\n$4\r\nPING\r\n$100000\r\n".to_vec(), vec![b'x'; 60_000]].concat();
@@ -77,7 +78,7 @@ fn half_requests_of_many_are_bounded() {
     let taken = server.memory().saturating_sub(before);
     assert!(taken < MOST, "{taken} bytes");
     drop(streams);
-    soon("they are gone", || server.client().text("INFO clients").contains("connected_clients:1\r\n"));
+    soon("the clients are gone", || server.client().text("INFO clients").contains("connected_clients:1\r\n"));
 }
 
 #[test]
@@ -99,8 +100,9 @@ fn clients_that_do_not_log_in_keep_nobody_out() {
     let mut silent: Vec<_> = (0..3).map(|_| raw(&server)).collect();
     let mut clients: Vec<_> = (0..3).map(|_| server.client()).collect();
     clients.iter_mut().for_each(|client| client.ok("AUTH secret"));
+    // Each client that finds no room takes the place of one that has not logged in.
     for stream in &mut silent {
-        assert_eq!(stream.read_to_end(&mut Vec::new()).unwrap(), 0, "it has gone");
+        assert_eq!(stream.read_to_end(&mut Vec::new()).unwrap(), 0, "a silent client gets nothing but the end");
     }
     let mut said = String::new();
     raw(&server).read_to_string(&mut said).unwrap();
@@ -113,11 +115,11 @@ fn a_client_that_does_not_log_in_is_disconnected_whatever_it_sends() {
     let (_home, server) = with_password(&[]);
     let mut stranger = raw(&server);
     stranger.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
-    // The server does not read all of that, since nobody reads its replies.
+    // The server stops reading the requests, because the client does not read the replies.
     while stranger.write_all(&b"PING\r\n".repeat(1000)).is_ok() {}
     let mut client = server.client();
     client.ok("AUTH secret");
-    soon("it has gone", || client.text("INFO clients").contains("connected_clients:1\r\n"));
+    soon("the stranger is disconnected", || client.text("INFO clients").contains("connected_clients:1\r\n"));
 }
 
 #[test]
@@ -128,7 +130,7 @@ fn a_subscriber_that_does_not_read_is_disconnected() {
     let mut client = server.client();
     let key = "k".repeat(60_000);
     let requests = [format!("DLOCK.ACQUIRE {key} a PX 60000"), format!("DLOCK.RELEASE {key} a")];
-    soon("it is closed", || {
+    soon("the subscriber is disconnected", || {
         (0..20).for_each(|_| drop(client.pipeline(&requests)));
         client.text("INFO clients").contains("connected_clients:1\r\n")
     });
@@ -138,7 +140,8 @@ fn a_subscriber_that_does_not_read_is_disconnected() {
 fn nothing_is_acquired_without_memory() {
     let server = serve(&["--max-memory", "1"]);
     let mut client = server.client();
-    soon("it is full", || client.attempt("DLOCK.ACQUIRE job a").is_err_and(|error| error.starts_with("OOM")));
+    soon("the memory is full", || client.attempt("DLOCK.ACQUIRE job a").is_err_and(|error| error.starts_with("OOM")));
+    // A release is not refused.
     client.nil("DLOCK.RELEASE job a ALL TOKEN 1");
 }
 
@@ -150,11 +153,11 @@ fn the_memory_of_a_killed_client_is_freed() {
     let id = behind.int("CLIENT ID");
     behind.send("DLOCK.ACQUIRE job other BLOCK 0");
     behind.send(format!("ECHO {}", "x".repeat(10_000)));
-    soon("its bytes are counted", || number_of(&mut killer, "client_buffers") >= 10_000);
+    soon("the waiting bytes are counted", || number_of(&mut killer, "client_buffers") >= 10_000);
     assert_eq!(killer.int(format!("CLIENT KILL ID {id}")), 1);
     assert!(behind.closes().is_empty());
     drop(behind);
-    soon("it is gone", || killer.text("INFO clients").contains("connected_clients:2\r\n"));
+    soon("the killed client is gone", || killer.text("INFO clients").contains("connected_clients:2\r\n"));
     assert_eq!(number_of(&mut killer, "client_buffers"), 0);
 }
 
@@ -167,7 +170,7 @@ fn the_memory_of_subscriptions_is_counted() {
     }
     assert!(number_of(&mut client, "client_buffers") >= 1_000_000);
     drop(subscriber);
-    soon("it is given back", || number_of(&mut client, "client_buffers") == 0);
+    soon("the memory is given back", || number_of(&mut client, "client_buffers") == 0);
 }
 
 #[test]
@@ -191,13 +194,13 @@ fn the_replies_of_a_transaction_are_bounded() {
     (0..1000).for_each(|_| client.queued(format!("ECHO {}", "x".repeat(700))));
     let Value::Array(replies) = client.run("EXEC") else { panic!("no replies") };
     assert_eq!(replies.len(), 1000);
-    // Replies that are larger than their commands end the connection.
+    // More than 8 MB of replies end the connection (`MOST_UNREAD` in crates/agent/src/serve/client.rs).
     let mut greedy = server.client();
     (0..10).for_each(|number| _ = greedy.int(format!("DLOCK.ACQUIRE {number}{} a PX 60000", "k".repeat(30_000))));
     greedy.ok("MULTI");
     (0..999).for_each(|_| greedy.queued("SCAN 0 COUNT 100"));
     greedy.queued("DLOCK.ACQUIRE last a PX 60000");
-    assert!(greedy.outcome("EXEC").is_err(), "it is closed");
+    assert!(greedy.outcome("EXEC").is_err(), "the connection is closed");
     let info = client.run("DLOCK.INFO last");
     assert_ne!(info, Value::Nil, "the transaction ran as a whole");
     others_are_served(&server);
@@ -246,7 +249,7 @@ fn a_scan_of_long_names_is_bounded() {
 }
 
 #[test]
-fn a_pattern_that_almost_matches_takes_no_time() {
+fn a_pattern_that_almost_matches_takes_little_time() {
     let (server, [mut client]) = with_clients();
     for number in 0..100 {
         client.int(format!("DLOCK.ACQUIRE {}{number} a PX 60000", "k".repeat(20_000)));
@@ -265,6 +268,7 @@ fn each_guess_of_a_password_takes_time() {
     let (_home, server) = with_password(&[]);
     let mut client = server.client();
     let began = Instant::now();
+    // The server delays the answer to each wrong password by 200 ms.
     let replies = client.pipeline(&["AUTH wrong"; 5]);
     assert!(replies.iter().all(Result::is_err));
     assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
@@ -279,7 +283,7 @@ fn a_client_that_logs_out_may_log_in_again() {
         let line = client.text("CLIENT INFO");
         line.split("age=").nth(1).unwrap().split(' ').next().unwrap().parse::<u64>().unwrap()
     };
-    // The connection is older than a client may become without a login (10 s), which counts again from `RESET`.
+    // A client has 10 s to log in. `RESET` logs out, and begins the 10 s again.
     while age(&mut client) < 11 {
         std::thread::sleep(Duration::from_millis(100));
     }
@@ -296,14 +300,14 @@ fn with_password(options: &[&str]) -> (tempfile::TempDir, Serve) {
     (home, server)
 }
 
-/// Returns the most memory that the server had at a time, in bytes.
+/// Returns the most resident memory that the server has had so far, in bytes.
 fn peak(server: &Serve) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() * 1024
 }
 
-/// Returns a number of `INFO clients`.
+/// Returns a field of `INFO clients`, which is a number.
 fn number_of(client: &mut Client, field: &str) -> u64 {
     let info = client.text("INFO clients");
     let line = info.lines().find_map(|line| line.strip_prefix(field)).unwrap();

@@ -1,5 +1,6 @@
-//! A quorum of servers that lose their locks: they are killed and started again, and no two clients hold the lock. The
-//! `run_id` and the age of a server show a restart. A server counts when it is older than the longest lease.
+//! A quorum of servers that lose their locks, because they are killed and started again: no two clients hold the lock
+//! at a time. Clients see a restart by the `run_id` and the age of a server. A server counts when it is older than the
+//! longest lease.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,7 +40,7 @@ async fn kills_of_three_and_of_five_servers_give_no_two_clients_the_lock() {
     }
 }
 
-/// Kills one or more of the servers at a time, and starts them again at once or later, while four workers contend.
+/// Kills one or two of the servers at a time, and starts them again up to 100 ms later, while four workers contend.
 async fn chaos(count: usize, time: Duration, seed: u64) {
     let mut servers = servers(count);
     let ports: Vec<u16> = servers.iter().map(Serve::port).collect();
@@ -49,7 +50,7 @@ async fn chaos(count: usize, time: Duration, seed: u64) {
         let over = over.clone();
         move || {
             let (mut random, mut kills) = (Random::seeded(seed), 0);
-            // After this time all servers are old enough to count.
+            // After this time all servers are old enough to count. Ages are whole seconds, up to one too many.
             std::thread::sleep(LEASE + Duration::from_millis(1200));
             while !over.load(Ordering::Relaxed) {
                 let first = random.below(count as u64) as usize;
@@ -76,7 +77,7 @@ async fn chaos(count: usize, time: Duration, seed: u64) {
     let book = book.lock().unwrap();
     eprintln!("{count} servers, {kills} kills, {} locks", book.len());
     assert_eq!(violations(&book), [""; 0]);
-    assert!(book.len() > 10 && kills > 2, "{} locks, {kills} kills", book.len());
+    assert!(book.len() > 10 && kills > 2, "too little to judge: {} locks, {kills} kills", book.len());
 }
 
 /// Takes a lock again and again, in competition, and holds it for a moment.
@@ -97,7 +98,7 @@ async fn work(number: u64, client: Client, book: Arc<Mutex<Vec<Span>>>, over: Ar
             Hold { token: guard.token(), key: "contended".into(), owner: number.to_string(), mode: Mode::Exclusive };
         tokio::time::sleep(Duration::from_millis(1 + random.below(60))).await;
         book.lock().unwrap().push(Span { hold, from, until: until.min(since(Instant::now())) });
-        // The lock may be lost with servers that were killed.
+        // The release fails if the lock was lost with servers that were killed.
         let _ = guard.release().await;
     }
 }

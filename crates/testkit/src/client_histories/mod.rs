@@ -7,7 +7,7 @@
 //! | `play` | plays histories on the state machine of a package or the reference |
 //! | `validity`, `attempt` | the reference: the validity of a hold, and an acquisition |
 //! | `planted` | former bugs of packages, which can be planted in the reference |
-//! | `world`, `attempt_world` | simulations of a server with its own clock, a network that delays and loses messages, and a program that pauses, with their invariants |
+//! | `world`, `attempt_world` | simulations of a server, a network and a program, with their invariants |
 //! | `generated` | writes histories of the simulations to files |
 
 pub mod attempt;

@@ -1,4 +1,4 @@
-//! The append-only file as a list of commands, which are also those that the server sends to its replicas.
+//! The append-only file as a list of commands. The server sends the same commands to its replicas.
 
 use std::fs;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ impl Server {
         fs::metadata(self.aof_path()).expect("a file of the manifest").len()
     }
 
-    /// Returns the names of the commands that `act` appended, in upper case.
+    /// Returns the names of the commands that `act` appended, in upper case and without `SELECT`.
     #[track_caller]
     pub fn appended(&self, act: impl FnOnce()) -> Vec<String> {
         let before = self.aof().len();
@@ -61,7 +61,7 @@ fn parse(mut bytes: &[u8]) -> Vec<Vec<Vec<u8>>> {
     commands
 }
 
-/// Reads the number of a line `*3` or `$5`.
+/// Reads the number of a line such as `*3` or `$5`, whose first byte is `kind`.
 fn number(bytes: &mut &[u8], kind: u8) -> usize {
     assert_eq!(bytes[0], kind, "{:?}", String::from_utf8_lossy(&bytes[..bytes.len().min(40)]));
     let end = bytes.iter().position(|byte| *byte == b'\r').expect("a whole line");

@@ -1,4 +1,4 @@
-//! Everything that is measured, one file a set.
+//! Everything that is measured: each file but `background` has a set of contenders.
 //!
 //! A new set is a file with an `all()` and a line in [`all`].
 
@@ -33,10 +33,10 @@ pub struct Contender {
     pub background: Background,
     /// Whether a difference of one per cent matters.
     is_exact: bool,
-    /// Whether its pairs are timed, too.
+    /// Whether the time of its pairs is measured, besides their instructions.
     pub is_timed: bool,
-    /// Brings a fresh server into the state that the load needs, and makes the load, over locks and owners with these
-    /// numbers. [`Error::Lacking`] if the server lacks what the load needs.
+    /// Brings a fresh server into the state that the load needs, and makes the load, over locks and owners with the
+    /// numbers of the range. [`Error::Lacking`] if the server lacks what the load needs.
     pub prepare: Prepare,
 }
 
@@ -57,8 +57,9 @@ impl Contender {
         Self { is_exact: true, ..self }
     }
 
-    /// Returns how often it is counted; the median is kept. Every server draws new hash seeds. On commands that
-    /// are as short as those on other keys, the place of a name in the table of commands costs up to one per cent.
+    /// Returns how often the instructions are counted; the median is kept. Every server draws new hash seeds. On
+    /// commands that are as short as those on other keys, the place of a name in the table of commands costs up to one
+    /// per cent.
     pub fn counts(&self, mode: Mode) -> usize {
         match (self.kind, mode) {
             (Kind::OtherKeys, _) => 5,
@@ -77,9 +78,10 @@ impl Contender {
         }
     }
 
-    /// Keys that the operations are spread over, each with an owner of its own. On many keys, what the hash seed of one
-    /// server does to one key averages out. All of them are used once before anything is counted, except where one
-    /// operation is large: 64 locks at once, or a rival's beside 100 readers or more.
+    /// Returns how many numbers [`Self::prepare`] gets: keys with an owner each, sets of keys ([`Kind::Several`]), or
+    /// owners on a single key ([`Kind::Beside`], [`Kind::Permits`]). On many keys, what the hash seed of one server
+    /// does to one key averages out. The shorter run uses all numbers ([`Self::operations`]), except where one operation
+    /// is large: 64 locks at once, or a rival's beside 100 readers or more.
     pub fn keys(&self) -> usize {
         match self.kind {
             Kind::Pair | Kind::Renewal | Kind::Look | Kind::OtherKeys => 400,
@@ -87,9 +89,9 @@ impl Contender {
         }
     }
 
-    /// Two numbers of operations whose difference is measured. The first is past all warm-up, apart from that of keys
-    /// (see [`Self::keys`]). The difference is without the cost of a clock tick, and of what the bench asks until the
-    /// server is ready.
+    /// Returns the operations of a shorter and a longer run, whose difference is measured. The shorter run is past all
+    /// warm-up, apart from that of keys (see [`Self::keys`]). What both runs cost cancels out: a tick of the
+    /// server's clock, and what the bench asks until the server is ready.
     pub fn operations(&self) -> [usize; 2] {
         let few = match self.kind {
             // The rival's cost grows with the readers.
@@ -99,7 +101,7 @@ impl Contender {
         };
         let is_noisy = match self.kind {
             Kind::OtherKeys => true,
-            // The server's timers run while the readers come.
+            // To admit the readers takes so long that the server's timers run meanwhile.
             Kind::Beside(_) => self.runs_on == RunsOn::Module,
             Kind::Pair | Kind::Renewal | Kind::Look | Kind::Permits(_) | Kind::Several(_) => false,
         };
@@ -109,15 +111,15 @@ impl Contender {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Kind {
-    /// Enter and leave a free lock. Each of the numbers is a lock with an owner of its own.
+    /// Enters and leaves a free lock. Each of the numbers is a lock with an owner of its own.
     Pair,
-    /// Move the lease of a lock that is held. The numbers as with pairs.
+    /// Moves the lease of a lock that is held. Each of the numbers is a lock with an owner of its own.
     Renewal,
-    /// On one lock that this many readers hold.
+    /// Works on one lock that this many readers hold.
     Beside(usize),
     /// Writes nothing.
     Look,
-    /// On keys that are no locks.
+    /// Works on keys that are no locks.
     OtherKeys,
     /// Takes and gives back a permit of a semaphore of which this many are taken.
     Permits(usize),
@@ -155,14 +157,14 @@ pub fn all() -> Vec<Contender> {
     sets.into_iter().flatten().collect()
 }
 
-/// Returns whether this is a figure of a contender that [`Error::Lacking`] may leave out.
+/// Returns whether this is a figure of a contender that some servers lack ([`Error::Lacking`]).
 #[cfg(test)]
 pub fn may_lack(figure: &str) -> bool {
     let name = figure.rsplit('/').next().unwrap_or_default();
     ["set-cad", "set-ifeq", "acquire-px-no-log"].contains(&name)
 }
 
-/// Operations of `N` requests over locks with these numbers, each with an owner of its own.
+/// Returns operations of `N` requests each, one for each number: a lock with an owner of its own.
 fn over<const N: usize>(numbers: Range<usize>, operation: impl Fn(&[u8], &[u8]) -> [Request; N]) -> Load {
     Load::new(numbers.map(|n| operation(&owners::key(n), &owners::owner(n))))
 }
@@ -180,7 +182,7 @@ fn run_through(load: &Load, connection: &mut Connection) -> Result<(), Error> {
     load.run(connection, load.operations())
 }
 
-/// Long enough that no lease ends during a run, on any machine.
+/// An hour in ms, so that no lease ends during a run, on any machine.
 const LEASE: &[u8] = b"3600000";
 
 #[cfg(test)]
@@ -198,7 +200,7 @@ mod tests {
             let _background = contender.background.gather(&server).expect("background");
             let mut connection = server.connect().expect("a connection");
             match (contender.prepare)(&mut connection, 0..4) {
-                // The second round shows that the first left nothing behind.
+                // Most loads have four operations: the second round shows that the first left nothing behind.
                 Ok(load) => load.run(&mut connection, 8).unwrap_or_else(|error| panic!("{}: {error}", contender.name)),
                 Err(Error::Lacking(_)) if may_lack(contender.name) => {}
                 Err(error) => panic!("{}: {error}", contender.name),

@@ -8,13 +8,13 @@ use crate::history::Reply;
 use crate::time::Micros;
 use crate::words::Words;
 
-/// Commands that were told that a hold is gone while it was in force.
+/// Returns a sentence for each hold that was in force when a command about it was told that it is gone.
 pub fn lost_in_force(record: &Record, spans: &[Seen]) -> Vec<String> {
     let by_token = by_token(spans);
     let mut found = BTreeMap::new();
     for Denial { hold, sent, replied, command } in denials(record) {
-        let of_it = by_token.get(&hold).into_iter().flatten();
-        if let Some(span) = of_it.into_iter().find(|Seen { span, .. }| span.from <= sent && replied < span.until) {
+        let of_hold = by_token.get(&hold).into_iter().flatten();
+        if let Some(span) = of_hold.into_iter().find(|Seen { span, .. }| span.from <= sent && replied < span.until) {
             found.entry(hold).or_insert_with(|| {
                 format!("a hold was lost: `{command}` got nil at {replied}, its lease runs until {}", span.span.until)
             });
@@ -23,12 +23,13 @@ pub fn lost_in_force(record: &Record, spans: &[Seen]) -> Vec<String> {
     found.into_values().collect()
 }
 
-/// Counts the holds that were lost with a killed primary, and of which a command got nil afterwards, within the lease.
+/// Counts the holds that were lost with a killed primary, and about which a command got nil afterwards, but within the
+/// lease.
 pub fn lost_with_primary(record: &Record, spans: &[Seen]) -> usize {
     let by_token = by_token(spans);
     let is_lost = |denial: &Denial| {
-        let mut of_it = by_token.get(&denial.hold).into_iter().flatten();
-        of_it.any(|in_force| in_force.span.until <= denial.sent && denial.replied < in_force.until_if_kept)
+        let mut of_hold = by_token.get(&denial.hold).into_iter().flatten();
+        of_hold.any(|in_force| in_force.span.until <= denial.sent && denial.replied < in_force.until_if_kept)
     };
     denials(record).filter(is_lost).map(|denial| denial.hold).collect::<BTreeSet<_>>().len()
 }

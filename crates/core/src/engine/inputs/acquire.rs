@@ -92,7 +92,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         }
     }
 
-    /// Checks that a request can be bound.
+    /// Checks that the hold of a request, with this lease, can be bound to the session that the request names.
     #[inline]
     fn check_session(&self, call: &Call<'_>, request: &Request, lease: crate::Lease) -> Result<(), Fault> {
         let wanted = Wanted { record: self.record.as_deref(), key_len: call.name.key.len(), lease };
@@ -116,7 +116,8 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         if self.record.as_ref().is_none_or(|record| record.queue.is_empty()) {
             return decision;
         }
-        // Nobody overtakes a waiter, except owners that hold the lock already.
+        // Nobody overtakes a waiter, except owners that hold the lock already; with permits, only the exclusive owner.
+        // The lease and the token of a request count when its turn comes.
         match (&decision, request.want) {
             (Acquired::Granted(..), Want::Permits { .. } | Want::Slot { .. })
                 if lock.live(&request.owner, Mode::Exclusive, now.ms()).is_none() =>
@@ -163,8 +164,9 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         }
     }
 
-    /// Returns whether a few steps show that no owner in the way of a request waits anywhere. The search for a deadlock
-    /// would begin with the same steps, and find no cycle.
+    /// Returns whether a few steps show that the request closes no cycle: the holders are few, none of them is the owner
+    /// of the request or waits for anything, and no request in the queue waits for other locks, too. The search for a
+    /// deadlock would begin with the same steps, and find no cycle.
     fn can_close_no_cycle(&self, request: &Request) -> bool {
         let (lock, now) = (self.open.lock(), self.now.ms());
         let has_several = self.record.as_ref().is_some_and(|record| record.queue.has_several());

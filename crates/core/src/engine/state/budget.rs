@@ -9,8 +9,8 @@ use crate::Now;
 pub(crate) struct Budget {
     /// How many waiters may still be answered.
     pub answers: usize,
-    /// How many holds of ended sessions may still be settled. An exclusive hold, and those of the owner that a command
-    /// or a grant is for, are settled beyond this.
+    /// How many holds of ended sessions may still be settled: released, or unbound with a grace. An exclusive hold, and
+    /// those of the owner that a command or a grant is for, are settled beyond this.
     pub settles: usize,
     /// Whether the turn was as large as one may be: the timer looks at the clock before the next.
     pub should_yield: bool,
@@ -33,8 +33,8 @@ pub(crate) const RECORDS_AT_ONCE: usize = 64;
 /// How many records that have become due are put in order at a visit: after a pause, all may be due at once.
 pub(crate) const MOVED_AT_ONCE: usize = 32;
 /// How long one tick may take before others have their turn, in µs. A request that comes during a tick may have to wait
-/// for the next one as well: if the server's own work (1 ms for a table that shrinks) comes between, that tick is due
-/// before the reply is sent.
+/// for the next tick as well: if the server's own work (such as 1 ms for a table that shrinks) comes between the two,
+/// the next tick is due before the reply is sent.
 pub(crate) const TICK_US: u64 = 1000;
 /// The part of a busy server's time that ticks may take while there is more to do than fits into one: one in this
 /// number.
@@ -59,9 +59,9 @@ pub(crate) struct TickBudget {
 
 impl TickBudget {
     /// Returns the budget of a tick that begins at `start`. A tick that goes on with what the last one left gets a share
-    /// of the server's time since then, `since`: the busier the server is with commands, and the longer it waits for its
-    /// disk in each turn, the fewer ticks there are. While the machine runs other programs, no command has its turn, so
-    /// that time earns nothing.
+    /// of `since`, the time that the server has worked since then: the busier the server is with commands, and the
+    /// longer it waits for its disk in each turn, the fewer ticks there are, and the more each may take. While the
+    /// machine runs other programs, no command has its turn, so that time does not count.
     pub(crate) fn new(start: Now, since: Duration) -> TickBudget {
         let since = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
         TickBudget { start, us: (since / BUSY_SHARE).clamp(TICK_US, MAX_TICK_US), steps: 0 }

@@ -86,7 +86,7 @@ final class ThreadLock {
         }
     }
 
-    /** A thread gets another owner name if a request under the present one may still be executed. */
+    /** Gives the thread another owner name if a request under the present one may still be executed. */
     private void settle(Granting granting) {
         if (granting.isUnsettled()) {
             core.currentOwner().leaveUnsettled();
@@ -114,6 +114,7 @@ final class ThreadLock {
                 return false;
             }
             try {
+                // A hold may have been lost during the wait.
                 checkHeld(covering);
             } catch (LockLostException e) {
                 hold.free();
@@ -121,6 +122,7 @@ final class ThreadLock {
             }
         }
         ThreadOwner.ThreadHold entered = me.enters(request, hold);
+        // A hold that the thread had already tells the listeners of this lock as well, as long as the thread is in it.
         covering.forEach(one -> listeners.forEach(listener -> one.onLost(loss -> {
             if (entered.entries > 0) {
                 listener.accept(loss);
@@ -176,6 +178,7 @@ final class ThreadLock {
                 mine.uncertain = true;
                 throw e;
             } catch (ExecutionException e) {
+                // Throws the failure.
                 certainly(mine, entering);
             }
         }
