@@ -54,7 +54,7 @@ func read(name string) ([]op, error) {
 	defer file.Close()
 	var lines []op
 	scanner := bufio.NewScanner(file)
-	scanner.Buffer(nil, 1<<20)
+	scanner.Buffer(nil, 1<<20) // the longest line: 1 MiB
 	for scanner.Scan() {
 		var o op
 		if err := json.Unmarshal(scanner.Bytes(), &o); err != nil {
@@ -110,7 +110,7 @@ func firstLowToken(lines []op) *op {
 		for ; at < len(over) && *over[at].Return < o.Call; at++ {
 			highest = max(highest, over[at].Token)
 		}
-		// An owner that enters again keeps its token.
+		// An owner that enters again keeps its token. Without owners in the history, no acquisition enters again.
 		if again := o.Lock + " " + o.who(); o.Owner == "" || held[again] != o.Token {
 			if o.Token <= highest {
 				return &o

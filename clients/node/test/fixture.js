@@ -108,6 +108,7 @@ export function withEachClient(promises, { concurrency = 1, at = port } = {}) {
           after(() => monitor.destroy());
           const lines = createInterface({ input: monitor });
           const begins = once(lines, 'line');
+          // MONITOR puts the words of a command into double quotes.
           lines.on('line', (line) => {
             const [command, first] = [...line.matchAll(/"((?:[^"\\]|\\.)*)"/g)].map(([, word]) => word);
             if (first === key) heard.push(command.toUpperCase());

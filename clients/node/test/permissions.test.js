@@ -24,7 +24,7 @@ async function permissionsOf(kind) {
 
 /** Runs `FILES` with these variables of the environment. Returns null if they pass, otherwise what they print. */
 function played(environment) {
-  const { NODE_TEST_CONTEXT, ...outside } = process.env; // it would make them report to the runner of this file
+  const { NODE_TEST_CONTEXT, ...outside } = process.env; // with it, the files would report to the runner of this file
   const words = ['--test', '--test-force-exit', ...FILES];
   return new Promise((resolve) => {
     const env = { ...outside, ...environment };

@@ -83,7 +83,7 @@ test('the profile of a client follows its commands and the answers of CLIENT INF
   assert.match(differenceOf(one, { ...one, user: 'app' }), /the user default, and the client has app/);
   assert.match(differenceOf(one, { ...one, database: 6 }), /the database 0, and the client has 6/);
   assert.equal(differenceOf(one, { ...one, name: 'x' }), undefined);
-  assert.equal(differenceOf({}, one), undefined, 'the server does not say');
+  assert.equal(differenceOf({}, one), undefined, 'what the server does not say is no difference');
 });
 
 test('an unanswered command with a shorter lease counts, however many later commands have no answer', () => {
@@ -145,6 +145,6 @@ test('a lock whose cap the server does not tell is lost at the end of its first 
     await heart.next(new AbortController().signal);
   }
   assert.equal(why, 'it reached its cap');
-  assert(performance.now() >= end && heart.reason === undefined, 'the lock is lost then, its session not');
+  assert(performance.now() >= end && heart.reason === undefined, 'the lock is lost, and its session is not');
   await heart.close();
 });

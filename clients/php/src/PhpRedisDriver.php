@@ -66,7 +66,8 @@ final class PhpRedisDriver extends Driver
 
                 return self::refused($error);
             }
-            // The next command would take the missing reply for its own. After close(), it connects again.
+            // No answer has come, or the server writes nothing now. Another command would take a late answer for its
+            // own: after close(), it connects again.
             $this->redis->close();
             try {
                 $this->select();

@@ -4,6 +4,7 @@ use redis::{Client, RedisResult, cmd};
 
 fn main() -> RedisResult<()> {
     let mut redis = Client::open(address())?.get_connection()?;
+    // Returns the token, or `None` if the reply is nil.
     let mut acquire = |owner: &str| -> RedisResult<Option<i64>> {
         cmd("DLOCK.ACQUIRE").arg("recipe:acquire").arg(owner).arg("PX").arg(30_000).query(&mut redis)
     };

@@ -1,5 +1,5 @@
-"""The task that renews the locks of a client with `auto_renewal`, and looks at those that are watched: `sync_heart` for
-asyncio."""
+"""As `sync_heart`, for asyncio: the task that renews the locks of a client with `auto_renewal`, and looks at those that
+are watched."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Heart:
             self.wake()
 
     def leave(self, watch: Beating) -> None:
-        """Looks after a hold no more."""
+        """Stops looking after a hold."""
         self._watches.discard(watch)
         if not self._watches:
             self.wake()

@@ -67,6 +67,7 @@ class Cap:
             self.at, self.is_known = self._told, True
             return True
         if any(isinstance(reply, ResponseError) for reply in replies):
+            # The key may be no lock any more. After any other error, the cap stays unknown.
             return not any(isinstance(reply, ResponseError) and redis_py.wrong_type(reply) for reply in replies)
         holds = [of_owner(reply, self._mode) for reply in replies]
         if any(hold is None or hold["token"] != self._token for hold in holds):

@@ -57,9 +57,9 @@ pub fn plot(titles: &Titles, series: &[Series]) -> String {
     canvas.finish(titles.title)
 }
 
+/// The place of a label, its class and its text.
 type Label<'a> = ([f64; 2], &'a str, String);
 
-/// The place of a label, its class and its text.
 /// Moves labels down that would overlap the label above. A label is 16 pixels high.
 fn apart(mut labels: Vec<Label>) -> Vec<Label> {
     labels.sort_by(|([_, a], ..), ([_, b], ..)| a.total_cmp(b));

@@ -25,7 +25,7 @@ pub fn check(record: &Record) -> Vec<String> {
         .collect()
 }
 
-/// Returns how long the longest wait took that was answered, in ms.
+/// Returns the duration of the longest wait that was answered, in ms.
 pub fn longest_ms(lives: &[Life]) -> u64 {
     let waits = lives.iter().flat_map(|life| &life.calls).filter_map(|call| {
         let (replied, _) = answered(call)?;

@@ -23,7 +23,9 @@ final class Node {
     private final long timeoutMillis;
     private final Executor executor;
     private final ArrayDeque<Connection> idle = new ArrayDeque<>();
-    /** The connections on which requests wait, each with a way to find the node that it should be on. */
+    /**
+     * The connections on which requests wait, each with a function that finds the node which has the request's key now.
+     */
     private final Map<Connection, Supplier<CompletableFuture<Node>>> waiting = new HashMap<>();
     /** When the server last answered on any connection, by {@link System#nanoTime}. */
     private volatile long answered = System.nanoTime();
@@ -123,9 +125,10 @@ final class Node {
     }
 
     /**
-     * Watches a request that waits. A server that hangs keeps its connections open, so while requests wait, the shared
-     * connection is used to find out whether the server still answers. A request whose key is on another node by then
-     * loses its connection, so that it is sent there. Otherwise it keeps its place in the queue.
+     * Watches a request that waits. A server that hangs keeps its connections open, so while requests wait, checks on
+     * the shared connection find out whether the server still answers. If it does not, a request whose key is on
+     * another node now loses its connection, so that it is sent there. The other requests keep their places in the
+     * queue.
      *
      * @param millis how often it has to be known whether the server answers
      */
