@@ -41,7 +41,7 @@ def test_an_interrupted_wait(client: redis.Redis, signals: None, timeout: float 
 
     def interrupt() -> None:
         with redis.Redis(**address()) as other:
-            soon("it waits", lambda: waiters(other, "job") == 1)
+            soon("the acquisition waits", lambda: waiters(other, "job") == 1)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
     thread = threading.Thread(target=interrupt)
@@ -49,7 +49,7 @@ def test_an_interrupted_wait(client: redis.Redis, signals: None, timeout: float 
     with pytest.raises(Interrupted):
         redis_dlock.DLock(client, "job", timeout=timeout).acquire()
     thread.join()
-    soon("it has left the queue", lambda: waiters(client, "job") == 0)
+    soon("the acquisition has left the queue", lambda: waiters(client, "job") == 0)
     holder.release()
     assert not info(client, "job")
 
@@ -60,11 +60,11 @@ async def test_a_cancelled_wait(client: redis.Redis, timeout: float | None) -> N
     holder = redis_dlock.DLock(client, "job", timeout=60)
     holder.acquire()
     task = asyncio.create_task(redis_dlock.asyncio.DLock(other, "job", timeout=timeout).acquire())
-    await asyncio.to_thread(soon, "it waits", lambda: waiters(client, "job") == 1)
+    await asyncio.to_thread(soon, "the acquisition waits", lambda: waiters(client, "job") == 1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await asyncio.to_thread(soon, "it has left the queue", lambda: waiters(client, "job") == 0)
+    await asyncio.to_thread(soon, "the acquisition has left the queue", lambda: waiters(client, "job") == 0)
     holder.release()
     assert not info(client, "job")
     await other.aclose()
@@ -75,7 +75,7 @@ async def test_a_cancelled_wait(client: redis.Redis, timeout: float | None) -> N
 async def test_an_acquisition_that_is_cancelled_at_any_point(
     client: redis.Redis, timeout: float | None, connected: bool
 ) -> None:
-    """After each number of turns of the event loop."""
+    """Cancels the acquisition after 0 to 39 turns of the event loop."""
     cancelled = 0
     for turns in range(40):
         other = redis.asyncio.Redis(**address())

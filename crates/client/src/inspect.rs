@@ -74,7 +74,7 @@ pub struct LockInfo {
     pub mode: LockMode,
     /// How many owners it has.
     pub holders: u64,
-    /// How many entries in total: more than holders if an owner entered again.
+    /// How many entries in total: more than holders if an owner entered again, or has several permits.
     pub count: u64,
     /// The highest token of its holds. `None`: it is free.
     pub token: Option<u64>,

@@ -16,6 +16,7 @@ require $argv[1];
 const PERIOD = 4000;
 [, , $role, $name] = $argv;
 
+/** Ends the work under a lock that is lost. */
 final class Abandoned extends Exception
 {
 }
@@ -100,7 +101,10 @@ final class Visit
         }
     }
 
-    /** Acquires the lock as a request of a web server does, with a connection of its own, and runs a function. */
+    /**
+     * Acquires the lock as a request of a web server does, with a connection of its own, and runs a function. With
+     * `$keeps`, the lock is not released.
+     */
     public function runs(Closure $function, bool $keeps = false): void
     {
         try {

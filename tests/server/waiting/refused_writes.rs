@@ -1,4 +1,5 @@
-//! While the server takes no writes, the timer grants nothing. It makes up for that afterwards.
+//! While the server accepts no writes, neither a timer nor anything that frees a lock grants it to a waiter. The waiter
+//! gets the lock when writes are accepted again.
 
 use std::fs;
 
@@ -11,7 +12,7 @@ fn nothing_is_granted(server: &Server, client: &mut Client, end: i64, waiters: &
     client.pass(end + 150);
     waiters.iter_mut().for_each(|waiter| waiter.waits());
     assert_eq!(counter(client, "waiters"), waiters.len() as i64);
-    let info = lock_info(client, "k FULL").expect("some wait");
+    let info = lock_info(client, "k FULL").expect("a lock with waiters");
     assert_eq!((info.mode.as_str(), info.ttl, info.waiters), ("free", 0, waiters.len() as i64));
     assert_eq!(server.waiting(), waiters.len() as i64);
 }
@@ -68,7 +69,7 @@ fn a_disk_that_fails() {
     let in_the_way = server.path("dump.rdb");
     fs::create_dir_all(in_the_way.join("full")).unwrap();
     let saved = |client: &mut Client, wanted: &str| {
-        soon("saved, or not", || {
+        soon("the outcome of the save is the wanted one", || {
             let _ = client.attempt("BGSAVE");
             info_field(client, "persistence", "rdb_last_bgsave_status").as_deref() == Some(wanted)
         });
@@ -81,7 +82,7 @@ fn a_disk_that_fails() {
     waiters[0].granted();
 }
 
-/// `k` is held, and one waits for it.
+/// Acquires `k` with this lease and lets another client wait for it. Returns both clients.
 fn held_and_waited_for(server: &Server, lease: &str) -> (Client, Client) {
     let mut client = server.client();
     client.int(format!("DLOCK.ACQUIRE k a {lease}"));
@@ -93,9 +94,9 @@ fn held_and_waited_for(server: &Server, lease: &str) -> (Client, Client) {
 fn waits_until_writes_are_accepted(client: &mut Client, waiter: &mut Client, what: &str) {
     client.pass_ms(150);
     if let Some(reply) = waiter.poll(std::time::Duration::from_millis(5)) {
-        panic!("{what}: no grant yet, not {reply:?}");
+        panic!("{what}: the waiter got {reply:?} while writes are refused");
     }
-    let info = lock_info(client, "k FULL").unwrap_or_else(|| panic!("{what}: one waits"));
+    let info = lock_info(client, "k FULL").unwrap_or_else(|| panic!("{what}: nobody waits"));
     assert_eq!((info.mode.as_str(), info.holders, info.waiters), ("free", 0, 1), "{what}");
     client.ok("CONFIG SET min-replicas-to-write 0");
     waiter.granted();
@@ -103,6 +104,7 @@ fn waits_until_writes_are_accepted(client: &mut Client, waiter: &mut Client, wha
 
 #[test]
 fn no_timer_makes_up_for_a_pause_while_writes_are_refused() {
+    // `PING` leaves the expiry of the key as it is.
     for expiry in ["PERSIST k", "PEXPIRE k 900000", "PING"] {
         let server = Server::start();
         let (mut client, mut waiter) = held_and_waited_for(&server, "PX 600");
@@ -147,7 +149,7 @@ fn no_end_by_time_grants_anything_while_writes_are_refused() {
 }
 
 #[test]
-fn a_session_that_ends_while_writes_are_refused_releases_and_grants_nothing() {
+fn a_session_that_ends_while_writes_are_refused_frees_the_lock_and_grants_nothing() {
     for paused in [false, true] {
         let (server, mut session) = Server::start().with_client();
         session.int("DLOCK.ACQUIRE k a PX 600000 SESSION");
@@ -159,6 +161,7 @@ fn a_session_that_ends_while_writes_are_refused_releases_and_grants_nothing() {
         client.watch_close(session);
         client.pass_ms(300);
         soon("the session has ended", || counter(&mut client, "session_ends") == 1);
-        waits_until_writes_are_accepted(&mut client, &mut waiter, "the end of a session");
+        let what = format!("the end of a session, paused: {paused}");
+        waits_until_writes_are_accepted(&mut client, &mut waiter, &what);
     }
 }

@@ -18,7 +18,7 @@ type Spoilable struct {
 }
 
 // TestDatabase tests that locks are in the database of the other client, whatever a program has done to a connection of its
-// pool: a try, a wait, and what keeps the lock.
+// pool. A lock is acquired at once, acquired after a wait, extended and released, each time after such a change.
 func TestDatabase(t *testing.T, client func(address string, database int) Spoilable) {
 	for _, database := range []int{0, 3} {
 		t.Run(fmt.Sprint(database), func(t *testing.T) {

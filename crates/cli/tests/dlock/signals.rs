@@ -67,7 +67,7 @@ fn nohup_is_respected() {
     let pid = notes.pid();
     running.signal(libc::SIGHUP);
     running.signal(libc::SIGUSR1);
-    // The command died of USR1, so it has ignored HUP.
+    // The command died of USR1, so it had ignored HUP.
     assert_eq!(running.outcome().code, Some(128 + libc::SIGUSR1));
     assert!(!alive(pid));
 }
@@ -107,7 +107,7 @@ fn a_command_that_does_not_stop_keeps_its_lock() {
     let mut watch = server.client();
     running.signal(libc::SIGTSTP);
     let end = watch.end_of("job");
-    soon("it outlives the lease that it had", || watch.now() > end);
+    soon("the lease that was seen is over", || watch.now() > end);
     assert!(alive(pid) && !stopped(pid) && !running.has_ended());
     assert!(watch.end_of("job") > end);
 }
@@ -123,6 +123,7 @@ fn a_command_that_is_continued_after_its_lease_is_ended() {
     server.client().outlive("job");
     assert!(alive(pid));
     running.signal(libc::SIGCONT);
+    // 75: the lock was lost.
     assert_eq!(running.outcome().code, Some(75));
     assert!(!alive(pid));
 }

@@ -44,7 +44,7 @@ impl Server {
             let fields = info.lines().filter_map(|line| line.split_once(':'));
             let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
             let max_waiters = match link.ask(cmd("CONFIG").arg("GET").arg("dlock.max-waiters"), Some(REPLY)).await {
-                // The user may not ask.
+                // The user may not read settings.
                 Err(Fault::Refused(_)) => None,
                 Err(fault) => return Err(fault.into()),
                 Ok(setting) => from_redis_value::<Vec<(String, u64)>>(setting)
@@ -101,7 +101,7 @@ impl Server {
     }
 }
 
-/// Reads the locks of one server, by name.
+/// Reads the locks of one server, ordered by name, each with at most `depth` holds and `depth` waiters.
 async fn scan(link: Link, pattern: Vec<u8>, depth: usize) -> Result<Vec<LockInfo>, Error> {
     let mut pages = Vec::new();
     let mut cursor = "0".to_owned();
@@ -119,7 +119,7 @@ async fn scan(link: Link, pattern: Vec<u8>, depth: usize) -> Result<Vec<LockInfo
         }
         cursor = next;
     }
-    // All as of the same moment, so that locks can be compared.
+    // All times are given as of the same moment, so that locks can be compared.
     let end = clock(&link).await?;
     let as_of_end = |(seen, locks)| later(locks, Duration::from_micros(end.saturating_sub(seen)));
     let mut locks: Vec<_> = pages.into_iter().flat_map(as_of_end).collect();

@@ -30,7 +30,8 @@ fn each(client: &Client) -> [(Acquire, &'static str); 5] {
     .map(|(acquire, held)| (acquire.lease(LEASE), held))
 }
 
-/// Returns times around a moment, denser near it.
+/// Returns how long before or after the moment of the grant a wait is dropped: one of the two times is zero. There are
+/// more times near that moment.
 fn offsets() -> impl Iterator<Item = (Duration, Duration)> {
     let after = |us: u64| (Duration::ZERO, Duration::from_micros(us));
     let before = |us: u64| (Duration::from_micros(us), Duration::ZERO);
@@ -103,7 +104,7 @@ async fn a_grant_to_a_connection_whose_end_comes_late_is_released() {
         let waiting = in_queue(&server, acquire);
         waiting.abort();
         drop(waiting.await);
-        // By now the client has ended its attempts to release the lock.
+        // After this time the client tries no more to release the lock.
         tokio::time::sleep(Duration::from_millis(2500)).await;
         let name = held.split(' ').nth(1).expect("a name");
         other.int(format!("DLOCK.RELEASE {name} other"));
@@ -115,7 +116,8 @@ async fn a_grant_to_a_connection_whose_end_comes_late_is_released() {
     }
 }
 
-/// The limit of a wait ends at the moment of the grant. The answer comes when nobody waits for it any more.
+/// The limit of a wait ends at the moment of the grant. Through the proxy, the answer comes later than the client waits
+/// for it: 150 ms after the limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_whose_limit_ends_at_the_moment_of_the_grant_leaves_no_hold() {
     let server = Server::start();
@@ -128,12 +130,13 @@ async fn a_wait_whose_limit_ends_at_the_moment_of_the_grant_leaves_no_hold() {
             other.run("DLOCK.ACQUIRE job other PX 3600000");
             let began = Instant::now();
             let waiting = tokio::spawn(client.acquire("job").lease(LEASE).wait(LIMIT).into_future());
+            // The server counts the limit from when it reads the request, and ends the wait about then.
             let end = began + LIMIT + Duration::from_millis(2);
             pass(end.saturating_duration_since(Instant::now()).saturating_sub(early)).await;
             other.run("DLOCK.RELEASE job other");
             drop(waiting.await);
             let request = format!("DLOCK.ACQUIRE job next PX 3600000 BLOCK {NEXT_MS}");
-            assert!(next.run(&request) != redis::Value::Nil, "{early:?} early: it is still held");
+            assert!(next.run(&request) != redis::Value::Nil, "released {early:?} early: the lock is still held");
             next.run("DLOCK.RELEASE job next");
         }
     }

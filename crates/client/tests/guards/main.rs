@@ -1,4 +1,5 @@
-//! The promises of guards, on real servers. `DLOCK_SERVER` and `DLOCK_MODULE` as in `tests/server/`.
+//! The promises of guards, on real servers. `DLOCK_SERVER` and `DLOCK_MODULE` name the server and the module, as for
+//! `tests/server/`.
 
 #![allow(
     clippy::unwrap_used,
@@ -48,12 +49,12 @@ use tokio::task::JoinHandle;
 use dlock_testkit::wait::PATIENCE;
 use dlock_testkit::{Server, lock_info};
 
-/// A client of this server.
+/// Returns a client of this server.
 fn client_of(server: &Server) -> Client {
     Client::open(&format!("redis://127.0.0.1:{}", server.port())).expect("a URL")
 }
 
-/// A server and a client of it.
+/// Starts a server, and returns it with a client of it.
 #[track_caller]
 fn server_and_client() -> (Server, Client) {
     let server = Server::start();
@@ -77,7 +78,7 @@ fn connections(server: &Server) -> usize {
     server.client().text("CLIENT LIST TYPE normal").lines().count()
 }
 
-/// Returns the output of the future, which must not take forever.
+/// Returns the output of the future. Fails if it takes longer than `PATIENCE`.
 async fn in_time<F: IntoFuture>(future: F) -> F::Output {
     tokio::time::timeout(PATIENCE, future.into_future()).await.expect("in time")
 }

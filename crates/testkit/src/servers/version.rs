@@ -3,6 +3,7 @@
 use crate::client::Client;
 use crate::replica::info_field;
 
+/// A version: major, minor. In comparisons, every Redis is less than every Valkey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
     Redis(u32, u32),
@@ -47,8 +48,8 @@ impl Version {
 
     /// Returns whether the server measures module values correctly.
     ///
-    /// For module values with a TTL, Redis 8.6 and later pass the allocator a pointer into an allocation to get its size.
-    /// jemalloc supports that. libc returns a wrong size, or crashes.
+    /// For module values with a TTL, Redis 8.6 and later 8.x pass the allocator a pointer into an allocation to get its
+    /// size. jemalloc supports that. libc returns a wrong size, or crashes.
     pub fn measures_module_values(client: &mut Client) -> bool {
         let allocator = info_field(client, "memory", "mem_allocator").expect("an allocator");
         !matches!(Self::of(client), Self::Redis(8, 6..)) || allocator != "libc"

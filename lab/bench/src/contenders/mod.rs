@@ -80,8 +80,8 @@ impl Contender {
 
     /// Returns how many numbers [`Self::prepare`] gets: keys with an owner each, sets of keys ([`Kind::Several`]), or
     /// owners on a single key ([`Kind::Beside`], [`Kind::Permits`]). On many keys, what the hash seed of one server
-    /// does to one key averages out. The shorter run uses all numbers ([`Self::operations`]), except where one operation
-    /// is large: 64 locks at once, or a rival's beside 100 readers or more.
+    /// does to one key averages out. The shorter run uses all numbers ([`Self::operations`]), except where one
+    /// operation is large: 64 locks at once, or a rival's beside 100 readers or more.
     pub fn keys(&self) -> usize {
         match self.kind {
             Kind::Pair | Kind::Renewal | Kind::Look | Kind::OtherKeys => 400,

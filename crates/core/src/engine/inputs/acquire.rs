@@ -164,9 +164,9 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         }
     }
 
-    /// Returns whether a few steps show that the request closes no cycle: the holders are few, none of them is the owner
-    /// of the request or waits for anything, and no request in the queue waits for other locks, too. The search for a
-    /// deadlock would begin with the same steps, and find no cycle.
+    /// Returns whether a few steps show that the request closes no cycle: the holders are few, none of them is the
+    /// owner of the request or waits for anything, and no request in the queue waits for other locks, too. The search
+    /// for a deadlock would begin with the same steps, and find no cycle.
     fn can_close_no_cycle(&self, request: &Request) -> bool {
         let (lock, now) = (self.open.lock(), self.now.ms());
         let has_several = self.record.as_ref().is_some_and(|record| record.queue.has_several());

@@ -50,7 +50,7 @@ impl Queue {
         self.places.first_key_value().map(|(_, waiter)| *waiter)
     }
 
-    /// Returns whether a request waits for other locks, too.
+    /// Returns whether any of the requests waits for other locks, too.
     pub(crate) fn has_several(&self) -> bool {
         !self.several.is_empty()
     }
@@ -76,6 +76,7 @@ impl Queue {
     /// which was looked at before, and ahead of `place`.
     pub(crate) fn several_ahead(&self, from: Option<Place>, place: Place) -> impl Iterator<Item = (Place, WaiterId)> {
         let behind = from.map_or(Bound::Unbounded, Bound::Excluded);
+        // `BTreeSet::range` panics if it has to begin at its end or behind it.
         let range = if from.is_some_and(|from| from >= place) { None } else { Some((behind, Bound::Excluded(place))) };
         let several = range.into_iter().flat_map(|range| self.several.range(range));
         several.filter_map(|place| Some((*place, *self.places.get(place)?)))
