@@ -77,7 +77,7 @@ func TestAPausedProgramDoesNotBelieveInALostLock(t *testing.T) {
 					says()
 				}
 				program.Process.Signal(syscall.SIGSTOP)
-				eventually(t, "it is paused", func() bool {
+				eventually(t, "the program is paused", func() bool {
 					state, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", program.Process.Pid))
 					return strings.Contains(string(state), ") T ")
 				})
@@ -97,6 +97,7 @@ func TestAPausedProgramDoesNotBelieveInALostLock(t *testing.T) {
 					}
 					return
 				}
+				// The program has learned that its grant is gone, and waits again.
 				s.waiters(1)
 				time.Sleep(500 * time.Millisecond)
 				o.call("DLOCK.RELEASE", "job", "next")

@@ -1,5 +1,5 @@
-"""Operators do these things to a server, each played once while programs lock. A trial returns what was seen, in words,
-and raises if it is not what docs/evidence.md promises."""
+"""Trials of what operators do to a server, each played once while programs lock. A trial returns in words what was
+seen, and raises if that is not what docs/evidence.md promises."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check(holds: bool, what: str) -> None:
 
 
 def goes_on(crowd: Crowd, when: str) -> None:
-    """Fails the trial if the programs do not get locks, or two had one."""
+    """Fails the trial if the programs do not get locks, or two had a lock at the same time."""
     check(crowd.progress(), f"no locks {when}: {crowd.errors}")
     check(not crowd.faults(), f"{when}: {crowd.faults()[:3]}")
 
@@ -52,7 +52,7 @@ def small_disk(megabytes: int) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> Path:
-    """Leaves no room on a disk."""
+    """Fills a disk. Returns the file to delete for room."""
     filler = disk / "filler"
     with filler.open("wb", buffering=0) as file:
         try:
@@ -112,13 +112,14 @@ def output_that_nobody_reads() -> str:
         deaf.execute_command("DLOCK.ACQUIRE", "deaf", "operator", "SESSION")
         connection = deaf.connection_pool.get_connection()
         many = connection.pack_commands([("DLOCK.HELP",)] * 20_000)
-        soon("its session ends", lambda: _push(connection, many) or not server.client.exists("deaf"))
+        soon("the lock `deaf` is free", lambda: _push(connection, many) or not server.client.exists("deaf"))
         goes_on(crowd, "afterwards")
         check(crowd.lost() == 0, "the locks of others are lost")
         return "the server closes the connection; its lock is free at once; no loss for others"
 
 
 def _push(connection: Any, words: list[bytes]) -> bool:
+    """Sends commands, and reads no reply. Returns False, so that `or` goes on to the condition behind it."""
     try:
         connection.send_packed_command(words)
     except (redis.RedisError, OSError):
@@ -146,6 +147,7 @@ def jumping_clock(seconds: float) -> str:
                 file.write(struct.pack("=q", int(seconds * 1e6)))
             check(crowd.progress(6, limit=60), "no locks after the jump")
             found = crowd.faults()
+            # Only a jump ahead may give a lock to a second program early. No jump may break the order of tokens.
             check(all("two believed" in fault for fault in found), f"tokens: {found[:3]}")
             check(seconds > 0 or not found, f"two owners: {found[:3]}")
             return f"tokens rise; {len(found)} holds had another owner before their end, {crowd.lost()} losses told"
@@ -209,7 +211,7 @@ def certificates_that_change() -> str:
 
 
 def another_version(first: str, second: str) -> str:
-    """A replica of another version takes over, as in a rolling change."""
+    """A replica of another version of the server takes over, as in a rolling upgrade."""
     binaries = {name: TOP / "target/servers" / name / "redis-server" for name in (first, second)}
     if not all(binary.exists() for binary in binaries.values()):
         raise Missing("the servers of `make servers`")
@@ -218,21 +220,21 @@ def another_version(first: str, second: str) -> str:
 
 
 def change(old: Server, new: Server) -> str:
-    """Programs go on while their server is replaced by its replica."""
+    """Programs go on while a replica is added to their server and takes over."""
     with Crowd(old.port) as crowd:
         goes_on(crowd, "before")
         new.client.replicaof("127.0.0.1", str(old.port))
-        soon("it replicates", lambda: new.client.info("replication")["master_link_status"] == "up")
+        soon("the new server replicates", lambda: new.client.info("replication")["master_link_status"] == "up")
         goes_on(crowd, "with a replica")
         old.client.execute_command("FAILOVER", "TO", "127.0.0.1", str(new.port), "TIMEOUT", 20_000, "FORCE")
-        soon("it is the primary", lambda: new.client.info("replication")["role"] == "master")
+        soon("the new server is the primary", lambda: new.client.info("replication")["role"] == "master")
         crowd.turn_to(new.port)
         goes_on(crowd, "on the new server")
         return f"`FAILOVER` moves all locks; {crowd.lost()} losses told"
 
 
 def downgrade() -> str:
-    """The module of the release before takes the server over."""
+    """A replica with the module of the previous release takes over."""
     built = subprocess.run([TOP / "scripts/previous"], capture_output=True, text=True, check=False)
     if built.returncode:
         raise Missing("the module of the release before: " + built.stderr.strip().splitlines()[-1])

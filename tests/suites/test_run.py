@@ -1,4 +1,4 @@
-"""Tests of the runner: every difference from the list of accepted ones is a fault."""
+"""Tests of the runner: results that differ from the list of accepted differences are a fault."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RunTests(unittest.TestCase):
     """Lists of accepted differences, and results of suites, in temporary files."""
 
     def known(self, text: str = LIST, page: str = "# A heading\n") -> run.accepted.Accepted:
-        """Reads a list beside a page."""
+        """Reads a list of accepted differences that lies beside this page."""
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         home = Path(folder.name)
@@ -40,7 +40,7 @@ class RunTests(unittest.TestCase):
         return run.accepted.read(home / "accepted.txt", home)
 
     def faults(self, *lines: str, gate: bool = False) -> list[str]:
-        """Judges these lines of results."""
+        """Returns the faults in these lines of results, with `gate` as in `run --gate`."""
         with tempfile.NamedTemporaryFile("w") as file:
             file.write("\n".join(lines))
             file.flush()

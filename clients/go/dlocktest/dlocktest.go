@@ -61,7 +61,7 @@ func (s *Server) Address() string { return net.JoinHostPort("127.0.0.1", s.port)
 // URL returns the address as a URL.
 func (s *Server) URL() string { return "redis://" + s.Address() }
 
-// Advance moves the server's clock on: leases that end meanwhile have ended, and whoever waits for them has the lock.
+// Advance moves the server's clock forward. Leases that end by then have ended, and waiters have got the locks.
 func (s *Server) Advance(time time.Duration) {
 	s.t.Helper()
 	connection, err := net.Dial("tcp", s.Address())

@@ -2,8 +2,9 @@
 //!
 //! A command may be executed although its answer never arrives, and a request is sent again if it got none. For this
 //! reason the lease of a grant counts from the earliest copy that may have been granted. The nil of a copy that lost
-//! its place in the queue to another copy is no refusal. An outcome says what may be left on a server. Pure: the time
-//! is an argument. The histories in `tests/clients/histories` define the answers.
+//! its place in the queue to another copy is no refusal. An outcome says what may be left on a server. Nothing here
+//! sends a command or reads a clock: the time is an argument. The histories in `tests/clients/histories` define the
+//! decisions.
 
 use std::time::{Duration, Instant};
 
@@ -130,7 +131,7 @@ impl Attempt {
         if self.grant.is_some() {
             return;
         }
-        // The place in the queue may have gone to another copy.
+        // A copy that did not wait had no place in the queue. Another copy may have taken over the place of this one.
         let has_lost_its_place = !command.waits || self.open_copies().next().is_some();
         if self.wait == Wait::Not || !has_lost_its_place || !self.is_time_left(now) {
             return self.end(Outcome::Refused);
@@ -263,6 +264,7 @@ impl Attempt {
         }
     }
 
+    /// Removes a command that has no answer. `None` if there is none, or if it asked as an owner whose grant is over.
     fn close(&mut self, number: u64) -> Option<Command> {
         let at = self.commands.iter().position(|command| command.number == number && command.is_open)?;
         Some(self.commands.remove(at)).filter(|command| !command.is_old)
@@ -335,7 +337,7 @@ mod tests {
                 self.sends();
                 self.0.cut(self.1);
             }
-            assert!(self.0.commands.len() <= MOST, "{} are remembered", self.0.commands.len());
+            assert!(self.0.commands.len() <= MOST, "{} commands are remembered", self.0.commands.len());
             since
         }
 

@@ -51,7 +51,7 @@ pub(crate) fn uuid() -> String {
     uuid.hyphenated().encode_lower(&mut uuid::Uuid::encode_buffer()).to_owned()
 }
 
-/// The longest owner that is made here.
+/// The longest owner of [`Naming::OfProcess`], in bytes.
 const MAX_OWNER: usize = 64;
 
 #[cfg(test)]
@@ -65,7 +65,7 @@ mod tests {
     use super::Naming;
 
     #[test]
-    fn an_owner_names_host_process_and_number_in_64_bytes_and_is_never_used_twice() {
+    fn an_owner_names_host_process_and_number_in_64_bytes_and_is_new_each_time() {
         let owner = Naming::default().owner();
         let parts: Vec<_> = owner.split(':').collect();
         let [host, process, number, random] = parts[..] else { panic!("{owner}") };
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_a_uuid_of_version_4() {
+    fn a_uuid_has_the_form_of_version_4() {
         let id = super::uuid();
         let lengths: Vec<_> = id.split('-').map(str::len).collect();
         assert_eq!(lengths, [8, 4, 4, 4, 12], "{id}");
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_with_a_label_is_never_used_twice() {
+    fn an_owner_with_a_label_is_new_each_time() {
         let naming = Naming::Labeled("host:1".to_owned());
         let owner = naming.owner();
         let random = owner.strip_prefix("host:1:").expect("the label");

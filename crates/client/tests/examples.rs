@@ -13,6 +13,7 @@ use std::process::Command;
 use dlock_testkit::Server;
 use dlock_testkit::process::die_with_the_tests;
 
+/// The examples, and what each prints.
 const EXAMPLES: [(&str, &str); 4] = [
     ("hold_a_lock", "the report is written, with a fencing token: true\nreleased\n"),
     ("without_tokio", "reads\nnobody writes meanwhile\nwrites\n"),
@@ -23,13 +24,13 @@ const EXAMPLES: [(&str, &str); 4] = [
 #[test]
 fn examples_print_what_they_should() {
     let server = Server::start();
-    // Next to the folder of this program, `cargo test` puts the examples.
+    // `cargo test` puts the examples next to the folder of this program.
     let programs = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().join("examples");
     for (name, expected) in EXAMPLES {
         let mut command = Command::new(programs.join(name));
         command.env("DLOCK_URL", format!("redis://127.0.0.1:{}", server.port()));
         die_with_the_tests(&mut command);
-        let output = command.output().unwrap_or_else(|error| panic!("{name}: {error}; `cargo build --examples`?"));
+        let output = command.output().unwrap_or_else(|error| panic!("{name}: {error}; run `cargo build --examples`"));
         let told = String::from_utf8_lossy(&output.stderr);
         assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{name}: {told}");
         assert!(output.status.success(), "{name}: {told}");

@@ -4,7 +4,8 @@ use crate::{Hold, Token};
 
 /// Remembers the highest token a server has seen, so that every grant gets a higher one.
 ///
-/// A token is max(last + 1, unix time in µs, `MINTOKEN`): after a loss of memory the clock alone keeps tokens rising.
+/// A token is max(last + 1, Unix time in µs, `MINTOKEN`). If `last` is lost in a restart, the server's clock alone
+/// keeps tokens rising.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TokenClock {
     last: u64,
@@ -14,8 +15,8 @@ impl TokenClock {
     /// How far ahead of the server's clock a token in a dump may be, in µs: an hour.
     pub const MAX_AHEAD_US: u64 = 3_600_000_000;
 
-    /// How far behind the server's clock a token clock may be to be saved for a restart, in µs: a day. It matters only
-    /// if the server's clock is set back.
+    /// How far behind the server's clock the highest token may be, in µs, to be saved for a restart: a day. An older
+    /// one matters only if the server's clock is set back by more than a day.
     pub const MATTERS_US: u64 = 86_400_000_000;
 
     /// Returns a clock that has seen no token.
@@ -23,8 +24,8 @@ impl TokenClock {
         TokenClock { last: 0 }
     }
 
-    /// Returns the token the next grant gets at `now_us` (unix µs, or the `MINTOKEN` that is ahead of it). `None`: all
-    /// tokens there are have been given.
+    /// Returns the token that the next grant gets at `now_us` (Unix time in µs, or `MINTOKEN` if that is higher).
+    /// `None`: the highest possible token has been seen.
     ///
     /// The clock moves when the grant is applied, by [`TokenClock::observe`].
     pub fn next(&self, now_us: u64) -> Option<Token> {

@@ -8,7 +8,8 @@ use crate::Uptime;
 
 static IS_RAISED: AtomicBool = AtomicBool::new(false);
 static COUNT: AtomicU64 = AtomicU64::new(0);
-/// The state of the rate limit of [`take`]: when all of [`AT_ONCE`] are free again, in µs of the uptime.
+/// The state of the rate limit of [`take`]: the time from which it may return `true` [`AT_ONCE`] times without a gap,
+/// in µs of the uptime.
 static FREE_AT_US: AtomicU64 = AtomicU64::new(0);
 
 /// How many times [`take`] returns `true` without a gap.
@@ -29,9 +30,9 @@ pub fn is_raised() -> bool {
     IS_RAISED.load(Ordering::Relaxed)
 }
 
-/// Returns whether there was a fault since it last returned `true`: the caller then looks at every lock. While faults
-/// go on, it returns `true` [`AT_ONCE`] times and then once in [`GAP_MS`], so that not every command looks at every
-/// lock.
+/// Returns whether there was a fault since the last call that returned `true`: the caller then looks at every lock.
+/// While faults go on, the result is `true` [`AT_ONCE`] times and then once in [`GAP_MS`], so that not every command
+/// looks at every lock.
 pub fn take(uptime: Uptime) -> bool {
     if !is_raised() {
         return false;

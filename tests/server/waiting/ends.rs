@@ -27,11 +27,11 @@ fn a_wait_ends_with_nil_when_its_time_is_over() {
     assert_eq!(["waits", "wait_timeouts", "refusals"].map(|name| counter(&mut client, name)), [12, 12, 0]);
     assert_eq!(server.queue("k"), [""; 0]);
     assert_eq!(client.int("DLOCK.RELEASE k a"), 1);
-    assert_eq!(client.int("EXISTS k"), 0, "nobody is granted who has left");
+    assert_eq!(client.int("EXISTS k"), 0, "a waiter that has left is granted nothing");
 }
 
 #[test]
-fn nil_after_waiting_looks_as_always() {
+fn nil_after_waiting_has_the_usual_form() {
     let server = Server::start();
     let (mut two, mut three) = (server.client(), server.client().resp3());
     two.int("DLOCK.ACQUIRE k a");
@@ -76,7 +76,7 @@ fn client_unblock_ends_a_wait() {
     assert_eq!(client.int(format!("CLIENT UNBLOCK {} ERROR", ids[2])), 1);
     assert!(waiters[2].fails().starts_with("UNBLOCKED "));
     assert_eq!(server.queue("k"), ["last"]);
-    assert_eq!(client.int(format!("CLIENT UNBLOCK {}", ids[2])), 0, "it does not wait any more");
+    assert_eq!(client.int(format!("CLIENT UNBLOCK {}", ids[2])), 0, "the client does not wait any more");
     client.int("DLOCK.RELEASE k a");
     last.granted();
     // The connections work on.
@@ -198,14 +198,14 @@ fn a_demoted_server_sends_everybody_away() {
 }
 
 #[test]
-fn block_zero_waits_forever() {
+fn a_wait_without_a_limit_or_with_a_huge_one_outlasts_the_idle_timeout() {
     let (server, mut client) = Server::conf("timeout 1").with_client();
     client.int("DLOCK.ACQUIRE k a PX 600000");
     let mut waiters =
         server.waiters(["0", "4000000000000000"].map(|time| format!("DLOCK.ACQUIRE k b{time} BLOCK {time}")));
-    // Not even the server's idle timeout ends the wait.
+    // The server's idle timeout of 1 s does not end a wait.
     let start = Instant::now();
-    soon("idle clients are closed", || {
+    soon("more than two idle timeouts have passed", || {
         let _ = server.client().ask("PING");
         start.elapsed() > Duration::from_millis(2500)
     });

@@ -47,13 +47,14 @@ def read(reply: Any) -> tuple[Holder | None, float]:
         return None, HEARTBEAT
     token, owner = holds[0]["token"], holds[0]["owner"]
     owner = owner if isinstance(owner, bytes) else str(owner).encode()
+    # When the `ttl` has passed, the lock may be free without a message.
     left = math.ceil(info["ttl"]) / 1000
     return Holder(token, owner, token / 1e6), min(HEARTBEAT, left + 0.001)
 
 
 def left_of(lock: Any) -> float:
-    """Returns the seconds for which a leader's lock is certain; 0: it is lost or released. A term that was made by hand
-    has no lock, and does not end."""
+    """Returns the seconds for which a leader's lock is certain; 0: it is lost or released. A `Term` that a program has
+    made itself has no lock, and does not end."""
     if lock is None:
         return math.inf
     try:
@@ -65,13 +66,13 @@ def left_of(lock: Any) -> float:
 def settings_of(source: Any, retry: Any) -> dict[str, Any]:
     """Returns the settings of a watch's connections. Version 2 of the protocol sends changes as messages."""
     settings = profile.own_settings(source, retry, ANSWER)
-    # Notifications of maintenance need version 3.
+    # The notifications of maintenance in redis-py need version 3 of the protocol.
     settings = {name: value for name, value in settings.items() if "maint_notifications" not in name}
     return {**settings, "protocol": 2}
 
 
 def may_repeat(error: Exception) -> bool:
-    """Returns whether a watch goes on after this error. It outlives an outage and a slot that moves."""
+    """Returns whether a watch goes on after this error. A watch outlives an outage and a slot that moves."""
     if isinstance(error, asyncio.TimeoutError):
         return True
     if isinstance(error, (*redis_py.LOST, *redis_py.MOVING, redis_py.Unreachable)):

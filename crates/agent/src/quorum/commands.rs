@@ -22,7 +22,7 @@ impl Quorum {
         };
         let key = request.word(1).unwrap_or_default();
         let Some(hold) = self.table.of(key, &said.owner) else {
-            // A repeat must not take nil for the success of the first release.
+            // To a repeated release, nil would mean that the first one succeeded.
             return match self.table.unconfirmed_for(key, &said.owner) {
                 Some(left) => {
                     let ms = left.as_millis();
@@ -59,7 +59,7 @@ impl Quorum {
         if matches!(said.lease, LeaseChoice::Until(_)) {
             return Some(not_offered("EXAT and PXAT: its servers have clocks of their own"));
         }
-        // An unknown session is an error, even if the owner holds nothing.
+        // An unknown session is an error, even if the owner holds nothing. The lease of the hold is checked further down.
         if let Err(reply) = self.anchor(&said.session, connection, Duration::MAX) {
             return Some(reply);
         }
@@ -99,7 +99,7 @@ impl Quorum {
             Err(what) => return Reply::error(what.text(&request.name())),
         };
         if let Some(hold) = self.table.with(key, said.token) {
-            // Less than a millisecond is nothing to count on.
+            // A client cannot count on less than a millisecond.
             return match hold.remaining().as_millis() {
                 0 => Reply::Nil,
                 ms => Reply::number(ms),
@@ -135,7 +135,7 @@ fn lease_of(said: &LeaseChoice, hold: &Hold, binds: bool) -> Result<Duration, Re
     if (binds || hold.anchor().is_some()) && lease < Duration::from_millis(Lease::MIN_BOUND.get()) {
         return Err(Reply::error(Malformed::SessionLease.text("")));
     }
-    // The servers were asked for the lease of the grant, which a renewal does not change there.
+    // The servers have the lease of the grant, and no renewal changes it there.
     if on_servers(lease) > hold.longest {
         return Err(not_offered("a lease that is longer than the one of the grant"));
     }

@@ -39,7 +39,7 @@ pub(super) struct Flights {
     open: Vec<Flight>,
     /// Results that nobody has taken yet, the last one first.
     landed: Vec<Landing>,
-    /// Whether this is in the background already. If its task ends with the runtime, so do the calls.
+    /// Whether a background task finishes the calls already. If that task ends with the runtime, so do the calls.
     is_in_background: bool,
 }
 
@@ -163,6 +163,7 @@ impl Flights {
 
 impl Drop for Flights {
     fn drop(&mut self) {
+        // Starts the repeats of releases that got no answer.
         while self.next_landed().is_some() {}
         if !self.is_in_background && !self.is_empty() {
             self.finish();

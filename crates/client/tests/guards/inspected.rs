@@ -73,6 +73,7 @@ async fn locks_of_all_nodes_of_a_cluster_are_found() {
     let cluster = Cluster::start(3);
     let client = client_of(&cluster.nodes[1]);
     let mut guards = Vec::new();
+    // Each node has one of these names.
     for name in ["a", "b", "c"] {
         guards.push(in_time(client.acquire(name)).await.expect("a lock"));
     }

@@ -9,13 +9,14 @@ use dlock_testkit::{Server, Stopwatch, soon};
 
 use crate::{client_of, in_queue, in_time, is_held, server_and_client};
 
+/// The limit of a wait.
 const LIMIT: Duration = Duration::from_secs(1);
 /// How much later than its limit a wait may end.
 const LATE: Duration = Duration::from_millis(250);
 /// How long an acquisition that does not wait looks for an answer.
 const TRY: Duration = Duration::from_secs(1);
 
-/// The acquisitions that wait on connections of each kind.
+/// Acquisitions of a lock on connections of each kind.
 fn each(client: &Client) -> [Acquire; 4] {
     [
         client.acquire("job"),
@@ -25,7 +26,7 @@ fn each(client: &Client) -> [Acquire; 4] {
     ]
 }
 
-/// Fails unless no server answered, after this limit and at most a quarter of a second later.
+/// Fails unless the acquisition ended without a server, after this limit and at most [`LATE`] later.
 #[track_caller]
 fn unreachable_after(outcome: &Result<Guard, Error>, took: &Stopwatch, limit: Duration) {
     assert!(matches!(outcome, Err(Error::Unreachable(_))), "{outcome:?}");
@@ -38,7 +39,7 @@ async fn timed(acquire: Acquire) -> (Result<Guard, Error>, Stopwatch) {
     (outcome, began)
 }
 
-/// A client that has open connections, for short commands and for waits.
+/// A client whose connection for short commands is open.
 async fn warm(server: &Server) -> Client {
     let client = client_of(server);
     let both = [in_time(client.acquire("one")).await, in_time(client.acquire("other")).await];
@@ -102,6 +103,7 @@ async fn a_limit_holds_if_the_server_fails_during_the_wait() {
                 server.boot()
             }
             server.left_waiting(0);
+            // A server that was killed has forgotten the hold.
             server.client().run("DLOCK.RACQUIRE job other PX 600000");
         }
     }
@@ -170,7 +172,7 @@ async fn a_wait_keeps_its_place_when_the_server_hung_for_a_while() {
     tokio::time::sleep(Duration::from_millis(2500)).await;
     let before = server.client().text("CLIENT LIST");
     server.freeze();
-    // Longer than the client relies on its connection: it pings the server every 2 s, which has 2 s to answer.
+    // Longer than the client relies on its connection: it pings the server every 2 s, and waits 2 s for the answer.
     tokio::time::sleep(Duration::from_millis(4500)).await;
     server.thaw();
     let waits = |list: &str| {
@@ -178,7 +180,7 @@ async fn a_wait_keeps_its_place_when_the_server_hung_for_a_while() {
         ids.filter_map(|line| line.split(' ').next()).map(str::to_owned).collect::<Vec<_>>()
     };
     let mut watch = server.client();
-    soon("it waits on another connection", || {
+    soon("the client waits on another connection", || {
         waits(&watch.text("CLIENT LIST")).iter().any(|id| !waits(&before).contains(id))
     });
     assert_eq!(server.waiting(), 2);

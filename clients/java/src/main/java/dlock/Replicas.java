@@ -27,7 +27,10 @@ final class Replicas {
         return new Replicas(count, shorter);
     }
 
-    /** Waits until the replicas have what was sent on this connection before. Completes with their number. */
+    /**
+     * Waits until the replicas have what was sent on this connection before, or until the time is over. Completes with
+     * the number of replicas that have it.
+     */
     CompletableFuture<Long> acknowledged(DedicatedConnection at) {
         return at.ask(Words.command("WAIT", count, millis), millis).thenApply(Words::number);
     }

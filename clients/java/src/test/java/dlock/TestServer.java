@@ -37,7 +37,7 @@ final class TestServer implements AutoCloseable {
 
     /** The UDP sockets that hold the ports of this process: CONTRIBUTING.md has the rule. */
     private static final Queue<DatagramSocket> HELD = new ConcurrentLinkedQueue<>();
-    /** Processes with adjacent ids begin far apart. */
+    /** The number of the next port to try. Processes with adjacent ids begin far apart. */
     private static final AtomicLong NEXT = new AtomicLong(ProcessHandle.current().pid() * 97);
 
     private static final Loop LOOP = new Loop();
@@ -60,6 +60,7 @@ final class TestServer implements AutoCloseable {
         return start(login(null, null), options);
     }
 
+    /** Starts a server. In an option, <code>{port}</code> stands for the port of the server. */
     static TestServer start(Profile login, String... options) {
         String module = env("DLOCK_MODULE");
         return launched(port -> {
@@ -72,7 +73,10 @@ final class TestServer implements AutoCloseable {
         });
     }
 
-    /** A Sentinel, whose options are a file, that knows the one replica of the primary. */
+    /**
+     * Starts a Sentinel of a primary with one replica, and waits until the Sentinel finds the replica fit. A Sentinel
+     * takes its options from a file.
+     */
     static TestServer sentinel(String name, int primary) {
         TestServer server = launched(port -> {
             Path home = temporary();
@@ -96,7 +100,7 @@ final class TestServer implements AutoCloseable {
         return server;
     }
 
-    /** Starts a server on a free port, and on another if it was taken between the look and the start. */
+    /** Starts a server on a free port. Another process may take the port first: tries three ports. */
     private static TestServer launched(IntFunction<TestServer> at) {
         for (int tries = 1; ; tries++) {
             TestServer server = at.apply(freePort());
@@ -129,7 +133,7 @@ final class TestServer implements AutoCloseable {
                     held.close();
                 }
             } catch (IOException e) {
-                // The port belongs to another process.
+                // The port is held already.
             }
         }
     }
@@ -154,7 +158,7 @@ final class TestServer implements AutoCloseable {
         return home;
     }
 
-    /** Starts it, or starts it again after {@link #kill}. */
+    /** Starts the server, or starts it again after {@link #kill}. */
     void launch() {
         try {
             process = new ProcessBuilder(words)
@@ -171,7 +175,7 @@ final class TestServer implements AutoCloseable {
                 throw new AssertionError("the server ended: " + log());
             }
             try {
-                // The port may have gone to another server first.
+                // Another server may have taken the port.
                 return figure("server", "process_id") == process.pid() && run("PING") != null;
             } catch (DLockException | Unanswered e) {
                 return false;
@@ -196,7 +200,7 @@ final class TestServer implements AutoCloseable {
         }
     }
 
-    /** Stops it from doing anything, as a machine that hangs. */
+    /** Stops the server from doing anything, like a machine that hangs. */
     void freeze() {
         signal("-STOP");
     }
@@ -237,7 +241,7 @@ final class TestServer implements AutoCloseable {
         return DLockClient.connect(url());
     }
 
-    /** The reply to a command. */
+    /** Returns the reply to a command. */
     synchronized Object run(Object... command) {
         if (admin == null || admin.ended().isDone()) {
             admin = joined(Connection.open(LOOP, new Address("127.0.0.1", port), login, 5000));
@@ -271,7 +275,7 @@ final class TestServer implements AutoCloseable {
         return map;
     }
 
-    /** The field of each hold or waiter. */
+    /** Returns this field of each entry in a list of INFO: {@code holds} or {@code queue}. */
     List<Object> each(String name, String list, String field) {
         List<Object> values = new ArrayList<>();
         Object all = info(name, "FULL", "COUNT", 0).getOrDefault(list, List.of());
@@ -299,7 +303,8 @@ final class TestServer implements AutoCloseable {
 
     /**
      * Fails unless ten waiters are served in order after that time. On a busy machine, the command of a waiter may time
-     * out before the waiter's next command has taken over its place. The server counts it, and then all wait again.
+     * out before the waiter's next command has taken over its place. The server counts such a timeout ({@code lost}),
+     * and then all wait again.
      */
     void servesInOrder(DLock lock, long millis) throws Exception {
         String name = lock.names().get(0);
@@ -340,7 +345,7 @@ final class TestServer implements AutoCloseable {
         return 0;
     }
 
-    /** A field of INFO, as a number. */
+    /** Returns a field of INFO, as a number. */
     long figure(String section, String field) {
         String text = new String((byte[]) run("INFO", section), StandardCharsets.UTF_8);
         for (String line : text.split("\r\n")) {
@@ -376,8 +381,8 @@ final class TestServer implements AutoCloseable {
     }
 
     /**
-     * Fails unless a server refuses the lock. On a busy machine its answer may come too late, and counts as none: then
-     * it is asked again.
+     * Fails unless the server refuses the lock. On a busy machine, the server's answer may come too late for the
+     * client: then the acquisition is repeated.
      */
     static void refused(Callable<?> acquisition) {
         Object[] outcome = new Object[1];
@@ -392,11 +397,11 @@ final class TestServer implements AutoCloseable {
             }
         });
         if (!Boolean.FALSE.equals(outcome[0]) && !Optional.empty().equals(outcome[0])) {
-            throw new AssertionError("it was granted: " + outcome[0]);
+            throw new AssertionError("the lock was granted: " + outcome[0]);
         }
     }
 
-    /** Has another thread do something, and waits for its result. */
+    /** Has another thread do the work, and waits for the result. */
     static <T> T elsewhere(Supplier<T> work) {
         return joined(CompletableFuture.supplyAsync(work, task -> new Thread(task).start()));
     }

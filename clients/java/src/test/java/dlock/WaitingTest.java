@@ -109,7 +109,7 @@ final class WaitingTest {
         thread.join();
     }
 
-    /** The interrupt comes at about the time of the grant, before, at, or after it. */
+    /** The interrupt comes shortly before the grant, at the same time, or shortly after it. */
     @Test
     void two_hundred_races_of_interrupt_against_grant_leave_no_hold() throws Exception {
         race(client.lock("race"), "race");
@@ -139,6 +139,7 @@ final class WaitingTest {
             });
             thread.start();
             server.untilWaiting(name, 1);
+            // In ns: from 0 to about a millisecond.
             long delay = (round % 40) * 25_000L;
             if (round % 2 == 0) {
                 CompletableFuture<Boolean> released = hold.releaseAsync();
@@ -229,14 +230,13 @@ final class WaitingTest {
         assertEquals(List.of(), failures);
         assertEquals(IntStream.range(0, threads).boxed().collect(Collectors.toList()), served);
         assertEquals(tokens.stream().sorted().collect(Collectors.toList()), tokens);
-        soon("the last has unlocked it", () -> server.isFree(name));
+        soon("the last thread has unlocked the lock", () -> server.isFree(name));
     }
-
-    // Without a thread
 
     @Test
     void an_asynchronous_acquisition_waits_without_a_thread() throws Exception {
-        // The classes that are tested at the same time have threads, too. Those of this client are a group of their own.
+        // Other test classes run at the same time and start threads, too. The threads of this client are in a group of
+        // their own.
         ThreadGroup group = new ThreadGroup("asynchronous");
         CompletableFuture<Void> tested = new CompletableFuture<>();
         new Thread(group, () -> {
@@ -251,8 +251,8 @@ final class WaitingTest {
     }
 
     private static void waitsWithoutThreads(ThreadGroup group) throws Exception {
-        try (DLockClient its = server.client()) {
-            DLock lock = its.lock("async");
+        try (DLockClient own = server.client()) {
+            DLock lock = own.lock("async");
             Hold hold = lock.acquire();
             List<CompletableFuture<Hold>> waiting = new ArrayList<>();
             int before = group.activeCount();
