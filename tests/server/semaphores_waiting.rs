@@ -295,7 +295,7 @@ fn a_permit_comes_back_when_its_session_or_its_lease_ends() {
     // The lease of `b` ends, and the timer serves the queue.
     waiters[2].granted();
     let late = client.now() - end;
-    // Two times that are rounded to milliseconds may differ by 2 ms.
+    // The times are rounded to milliseconds: a tolerance of 2 ms.
     assert!(late >= -2, "granted {} ms before the deadline", -late);
     assert_eq!(server.holders("k"), ["c", "d", "e"]);
 }

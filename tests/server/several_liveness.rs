@@ -173,7 +173,7 @@ fn everybody_gets_in() {
     let board = field.board();
     let Board { entries, deaths, most_overtaken, .. } = &*board;
     eprintln!("entries {entries:?}, {deaths} deaths, overtaken {most_overtaken} times at most");
-    // Each client has at least a quarter of the mean number of grants. More cannot be asked of a busy machine.
+    // Each client got a quarter of the mean number of grants or more. How many depends on the machine.
     let total: usize = entries.iter().sum();
     assert!(entries.iter().all(|count| *count > 0 && count * CLIENTS * 4 > total), "{entries:?}");
     assert!(*deaths > CLIENTS, "{deaths} deaths");

@@ -12,9 +12,7 @@ const [host = '127.0.0.1', port = '6379'] = process.argv.slice(2);
 const redis = new Redis({ host, port: Number(port) });
 const dlock = new DLock(redis, { lease: 5000, wait: 2000 });
 
-/**
- * Wraps a handler, for example one of Express, so that it runs under a lock. `name` gives the lock's name for a request.
- */
+/** Wraps a handler, for example one of Express, to run under a lock. `name` gives the lock's name for a request. */
 const locked = (name, handler) => async (request, response) => {
   const gone = new AbortController();
   response.on('close', () => gone.abort(new Error('the client has gone')));

@@ -127,8 +127,6 @@ class Attempt {
   }
 
   /**
-   * A copy was granted.
-   *
    * @param {number} now
    * @param {Copy} copy
    * @returns {Step}
@@ -142,8 +140,6 @@ class Attempt {
   }
 
   /**
-   * A copy was not granted.
-   *
    * @param {number} now
    * @param {Copy} copy
    * @param {boolean} [isWait] whether it was sent with BLOCK

@@ -1,8 +1,5 @@
 'use strict';
-/**
- * When a hold, or a named session, must be renewed. Pure, like `validity.js`, which describes the methods that are only
- * passed on to it.
- */
+/** When a hold or a named session must be renewed. Pure, as `validity.js`, which describes the methods passed on. */
 
 const { Validity } = require('./validity.js');
 
@@ -14,10 +11,7 @@ const { Validity } = require('./validity.js');
 /** A renewal without an answer is given up after a sixth of the lease, within these limits in ms. */
 const PART_FOR_ANSWER = 6;
 const [SHORTEST_ANSWER, LONGEST_ANSWER] = [50, 2000];
-/**
- * After a renewal that failed, the next one follows after a thirtieth of the lease or an eighth of the time left,
- * whichever is less, within these limits in ms.
- */
+/** The pause after a failed renewal: lease / 30 or an eighth of the time left, if less, within these limits in ms. */
 const [PAUSE, PART_OF_LEFT] = [30, 8];
 const [SHORTEST_PAUSE, LONGEST_PAUSE] = [10, 500];
 

@@ -177,8 +177,6 @@ class Session {
   }
 
   /**
-   * Opens a heart on a node.
-   *
    * @param {string} node
    * @param {string} key one that the node has
    * @returns {Promise<Heart>}

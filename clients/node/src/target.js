@@ -19,8 +19,6 @@ class Target {
   }
 
   /**
-   * A lock with one key.
-   *
    * @param {string} key
    * @param {string} resource
    * @param {'exclusive' | 'read' | 'write'} mode
@@ -83,8 +81,6 @@ class Target {
   }
 
   /**
-   * Returns the commands that renew the hold.
-   *
    * @param {string} owner
    * @param {number} token
    * @param {number} lease in ms
@@ -94,8 +90,6 @@ class Target {
   }
 
   /**
-   * Returns the commands that renew the hold and bind it to a session.
-   *
    * @param {string} owner
    * @param {number} token
    * @param {string} session the id of a named session

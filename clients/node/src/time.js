@@ -111,8 +111,6 @@ function unlessAborted(promise, signal) {
 }
 
 /**
- * Waits for some time.
- *
  * @param {number} ms
  * @param {AbortSignal | undefined} signal ends the pause early, with a rejection
  */

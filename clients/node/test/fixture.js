@@ -23,16 +23,10 @@ const login = username && { username, password: 'secret' };
 /** The time limit of a wait in a test, in ms: enough for a busy machine. */
 const PATIENCE = 60_000;
 
-/**
- * How often a measured delay of this process counts: an operation passes through several threads and processes, such as
- * the test, the relay and the server, and each may be as late.
- */
+/** How often a measured delay counts: the test, the relay and the server may each be as late. */
 const HANDS = 3;
 
-/**
- * Returns for how many ms, since the machine started, some process was ready to run and had no core. Returns 0 if the
- * kernel has no /proc/pressure.
- */
+/** Returns for how many ms some process was ready to run and had no core, so far; 0 without /proc/pressure. */
 function waitedForACore() {
   try {
     return Number(/^some .*total=(\d+)/.exec(readFileSync('/proc/pressure/cpu', 'utf8'))[1]) / 1000;
@@ -46,7 +40,7 @@ let late = 0;
 (function measure() {
   const began = performance.now();
   setTimeout(() => {
-    // A timer of 10 ms may take up to 11 ms on an idle machine.
+    // A timer of 10 ms that fires up to 1 ms late is no delay.
     late += Math.max(0, performance.now() - began - 11);
     measure();
   }, 10).unref();

@@ -11,10 +11,7 @@ import { start } from './servers.js';
 /** Longer than the tests take, in ms: a hold that nobody releases does not lapse meanwhile. */
 const lease = 3_600_000;
 const PX = ['PX', String(lease)];
-/**
- * How long the next owner waits for the lock, in ms. Even a busy machine needs only a part of this time: if all of it
- * passes, a hold has stayed.
- */
+/** How long the next owner waits for the lock, in ms. A busy machine needs a part of it; a hold lasts longer. */
 const NEXT = 15_000;
 
 /** Each way to wait: the lock that another owner holds meanwhile, the acquisition, and the limit of a semaphore. */

@@ -8,10 +8,7 @@ import { DLock } from 'redis-dlock';
 import { until as soon, untilWaiting, wire, withEachClient } from './fixture.js';
 import { start } from './servers.js';
 
-/**
- * A server for this file alone, because a test flushes it. Undefined if permissions.test.js runs this file: then the
- * tests use the server that it has started.
- */
+/** A server for this file alone, because a test flushes it; undefined if permissions.test.js has started one. */
 const server = process.env.DLOCK_TEST_USER ? undefined : await start();
 
 withEachClient(({ open, run, key }) => {

@@ -25,9 +25,7 @@ async function calls(run, name) {
   return Number(new RegExp(`cmdstat_dlock\\.${name}:calls=(\\d+)`).exec(stats)?.[1] ?? 0);
 }
 
-/**
- * Fails if one of the locks is held. A key may still exist: the server deletes the keys of an ended session in pieces.
- */
+/** Fails if one of the locks is held. Keys may still exist: the server deletes those of an ended session in pieces. */
 async function areFree(run, keys) {
   for (const key of keys) assert.equal(await run('DLOCK.INFO', key), null, key);
 }

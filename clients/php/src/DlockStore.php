@@ -293,8 +293,6 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     }
 
     /**
-     * Sends the acquisition. Throws if it is refused.
-     *
      * @param list<string|int> $block
      *
      * @return array{token: int, mode: string, until: float}
@@ -462,10 +460,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         }
     }
 
-    /**
-     * Whether this server alone has the lock. Otherwise, the lifetime of the key is that of the other servers' holds,
-     * too.
-     */
+    /** Whether this server alone has the lock. If not, the key's lifetime is that of the other servers' holds, too. */
     private function isAlone(Key $key): bool
     {
         return [] === array_diff_key(self::state($key)['holds'] ?? [], [$this->driver->server() => true]);

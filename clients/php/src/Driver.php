@@ -62,8 +62,6 @@ abstract class Driver
     }
 
     /**
-     * Sends a command, and returns its reply.
-     *
      * @param list<string|int> $arguments what follows the key
      * @param bool             $waits     whether the reply may take longer than the client's own limit
      *

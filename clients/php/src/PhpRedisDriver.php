@@ -22,10 +22,7 @@ final class PhpRedisDriver extends Driver
         return \Redis::ATOMIC !== $this->redis->getMode();
     }
 
-    /**
-     * The client of a cluster keeps the read timeout that it was made with. A wait of half of it leaves time for the
-     * reply.
-     */
+    /** A cluster's client keeps its first read timeout. A wait of half of it leaves time for the reply. */
     public function longestBlock(): float
     {
         return $this->redis instanceof \RedisCluster ? $this->limit() / 2 : \INF;

@@ -32,10 +32,7 @@ rmdir($sources);
 /** The client's own read timeout, in s: a value that neither phpredis nor the package sets by itself. */
 const LIMIT = 7.5;
 
-/**
- * `$lines` has the numbers of the statements at which the signal comes. `$line` is the number of the statement that ran
- * last, or null while statements are not counted.
- */
+/** The numbers of the statements at which the signal comes, and of the one that ran last; null: none is counted. */
 $lines = [];
 $line = null;
 register_tick_function(function () use (&$lines, &$line) {
@@ -44,9 +41,7 @@ register_tick_function(function () use (&$lines, &$line) {
     }
 });
 
-/**
- * The tasks that are interrupted. Each returns a function that does what is left to the program: it releases the lock.
- */
+/** The tasks that are interrupted. Each returns a function that releases the lock if that is left to the program. */
 $tasks = [
     'save' => fn (object $redis, string $name) => store_task($redis, $name, fn ($store, $key) => $store->save($key)),
     'waitAndSave' => fn (object $redis, string $name) => store_task($redis, $name, fn ($store, $key) => $store->waitAndSave($key)),
@@ -96,10 +91,7 @@ function interrupted_by_lines(callable $task): void
     [$line, $GLOBALS['ran']] = [null, $line];
 }
 
-/**
- * Runs a task that is interrupted at these statements, in a process of its own. Returns whether the task has the first
- * of them: otherwise it has ended before.
- */
+/** Runs a task that is interrupted at these statements, in a process of its own. Returns whether it has the first. */
 function goes_on(string $client, callable $task, string $name, array $at): bool
 {
     global $lines;
@@ -131,7 +123,7 @@ $step = (int) (getenv('DLOCK_LINES') ?: 5);
 $played = $failed = 0;
 foreach (array_keys(clients((int) getenv('DLOCK_TEST_PORT'))) as $client) {
     foreach ($tasks as $title => $task) {
-        // No task has 1000 statements.
+        // Statements from the 1000th on are not interrupted.
         for ($at = random_int(1, $step); $at < 1000; $at += $step) {
             ++$played;
             $second = $at + random_int(1, 20);

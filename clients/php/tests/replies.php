@@ -1,9 +1,6 @@
 <?php
 
-/**
- * Checks what an error of a server means to the classes of this package, against tests/clients/tables/replies.txt. The
- * servers are processes of this test.
- */
+/** Checks what an error of a server means to the classes of this package, by tests/clients/tables/replies.txt. */
 
 declare(strict_types=1);
 

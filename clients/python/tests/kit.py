@@ -75,7 +75,7 @@ class Took:
             began = time.monotonic()
             time.sleep(0.01)
             late = time.monotonic() - began - 0.01
-            # A millisecond is no delay: even an idle machine wakes a process that late.
+            # A millisecond is no delay.
             Took._late += late if late > 0.001 else 0.0
 
     def seconds(self) -> float:

@@ -147,7 +147,7 @@ async def test_every_call_has_a_limit_when_the_server_of_the_key_hangs(kind: str
         took = Took()
         tasks = [asyncio.ensure_future(asyncio.to_thread(call) if kind == "threads" else call()) for call in calls]
         _, going_on = await asyncio.wait(tasks, timeout=12)
-        # Each call has five seconds (`redis_py.ANSWER`), and a little more for its error.
+        # Each call has five seconds (`redis_py.ANSWER`).
         in_time = took.is_within(5.3)
         here.thaw()
         assert in_time and not going_on

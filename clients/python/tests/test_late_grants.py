@@ -158,7 +158,7 @@ async def test_after_a_long_wait_the_lease_begins_again(kit: Kit, client: redis.
         assert lock.token and 0.5 < lock.remaining <= 1.0
         assert not await is_lost(lock.lost, 0.3)
         ends = sent + lock.remaining
-        # The client claims no more than the server gives. `is_lost` has taken 0.3 s of the lease.
+        # The client claims at most 0.4 s more than the server gives.
         assert ends - sent <= client.pttl("job") / 1000 + 0.4
         await lock.release()
 

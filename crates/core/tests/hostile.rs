@@ -217,7 +217,7 @@ fn joining_a_long_queue_of_readers_is_cheap() {
             best = best.min(start.elapsed());
         }
     }
-    // A debug build on a busy machine takes longer than the limit of the search.
+    // A debug build, or a busy machine, may take longer than the millisecond.
     assert!(best < std::time::Duration::from_millis(15), "the fastest of ten took {best:?}");
 }
 

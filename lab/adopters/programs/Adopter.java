@@ -19,10 +19,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.Collectors;
 
-/**
- * A program that uses the Java package as the README of the package says. lab/adopters/README.md describes its roles
- * and its output. Usage: java Adopter ROLE NAME
- */
+/** Uses the Java package as its README says: java Adopter ROLE NAME. lab/adopters/README.md has the roles. */
 final class Adopter {
     private static final AtomicInteger NUMBERS = new AtomicInteger();
     private static final CountDownLatch STOPPING = new CountDownLatch(1);

@@ -13,9 +13,7 @@ import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
-/**
- * The worker of {@code make rivals} for Java: Redisson's lock, its fair lock and ours. run.py describes the arguments.
- */
+/** The worker of {@code make rivals} for Java: Redisson's lock, its fair lock and ours. run.py has the arguments. */
 final class Worker {
     private static final Duration LEASE = Duration.ofSeconds(10);
     private static final String NAME = "rivals";

@@ -108,7 +108,7 @@ fn a_relative_lease_starts_when_granted() {
     for (owner, lease) in [("b", 90_000), ("c", 70_000)] {
         let ttl = hold(&mut client, "k", owner, "shared").unwrap().ttl;
         let spent = client.now() - from;
-        // Two times that are rounded to milliseconds may differ by 2 ms.
+        // The times are rounded to milliseconds: a tolerance of 2 ms.
         assert!((lease - spent - 2..=lease).contains(&ttl), "{owner}: {ttl} of {lease}, {spent} spent");
     }
     assert!(client.end_of("k") <= to + 90_002);

@@ -27,9 +27,7 @@ foreach (['ExpiringStoreTestTrait', 'SharedLockStoreTestTrait', 'BlockingStoreTe
     require "$argv[1]/Store/$file.php";
 }
 
-/**
- * Returns a store on the server of this number (0 to 2). Each store has a connection of its own, because a test forks.
- */
+/** Returns a store on the server of this number (0 to 2), on a connection of its own, because a test forks. */
 function store(int $number): DlockStore
 {
     return new DlockStore(connection($number));

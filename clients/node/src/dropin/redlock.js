@@ -89,10 +89,7 @@ class Lock {
     return heldBy(this).hold.token;
   }
 
-  /**
-   * When the lock expires, by `Date.now()`; 0 if it has expired. The hold itself counts by a clock that only goes
-   * forward.
-   */
+  /** When the lock expires, by `Date.now()`; 0: it has expired. The hold counts by a clock that only goes forward. */
   get expiration() {
     const { hold, drift, isReplaced } = heldBy(this);
     const left = isReplaced ? 0 : Math.floor(hold.remaining - drift);

@@ -49,11 +49,7 @@ function clientOf(client) {
   throw new TypeError('client is a client, a cluster or a sentinel of ioredis or node-redis, or a GlideClient');
 }
 
-/**
- * Returns whether this is a client of a cluster.
- *
- * @param {any} client
- */
+/** @param {any} client */
 function isCluster(client) {
   return client?.isCluster === true || typeof client?.nodeClient === 'function';
 }

@@ -81,8 +81,6 @@ class Connection {
   }
 
   /**
-   * Subscribes to a channel.
-   *
    * @param {string} channel
    * @param {AbortSignal} [signal]
    */

@@ -117,11 +117,7 @@ function stateOfIoredis(client) {
   return stateOf(client, make, read, 'close');
 }
 
-/**
- * Returns whether a client asks Sentinels for its server.
- *
- * @param {IoredisClient} client
- */
+/** @param {IoredisClient} client */
 function isOfSentinels(client) {
   return Boolean(/** @type {{ sentinels?: unknown }} */ (client.options).sentinels);
 }

@@ -7,10 +7,7 @@ namespace Dlock\Laravel;
 use Dlock\Driver;
 use Illuminate\Cache\RedisStore;
 
-/**
- * Laravel's cache in Redis, with locks of the dlock module. `Cache::lock`, `onOneServer`, `WithoutOverlapping` and
- * unique jobs use these locks.
- */
+/** Laravel's cache in Redis. `Cache::lock`, `onOneServer`, `WithoutOverlapping` and unique jobs use locks of dlock. */
 final class DlockCacheStore extends RedisStore
 {
     /**

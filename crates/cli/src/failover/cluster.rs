@@ -70,5 +70,5 @@ async fn pair(operator: &Operator, node: &Node, options: &FailoverOptions) -> Re
     Ok((primary, replica))
 }
 
-/// How long to wait for the failover. The nodes give up after 5 seconds; the rest is for their answers that say so.
+/// How long to wait for the failover: longer than the 5 seconds after which the nodes give up.
 const ATTEMPT: Duration = Duration::from_secs(8);

@@ -42,7 +42,6 @@ fn figures() {
     let ratio =
         latency(&urls, UnixStream::connect(&path).unwrap(), TcpStream::connect(("127.0.0.1", agent.port)).unwrap());
     let packets = waiters(&servers, &agent, client);
-    // The targets: half as long again as the client itself, and little more than one packet a second for each waiter.
     assert!(ratio <= 1.5, "beside the Rust client: {ratio:.2}, at most 1.5");
     assert!(packets <= 1100.0, "packets a second of {WAITERS} waiters: {packets:.0}, at most 1,100");
 }

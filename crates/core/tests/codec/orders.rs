@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use dlock_core::decode_lock;
 
-/// How many holds the lock has: enough that a quadratic decoder takes tens of times as long.
+/// How many holds the lock has: many, so that a quadratic decoder is much slower in a bad order.
 const HOLDS: u64 = 30_000;
 /// How many times as long as the natural order another order may take.
 const MOST: u32 = 4;

@@ -10,7 +10,7 @@ use std::thread;
 use super::skip::skipped;
 use super::stopwatch::Stopwatch;
 
-/// The number of scenarios that are played at the same time: a few, because they mostly wait.
+/// The number of scenarios that are played at the same time.
 const AT_A_TIME: usize = 3;
 
 /// The suite, and the program of Python that runs it.

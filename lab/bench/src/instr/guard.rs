@@ -29,7 +29,7 @@ fn ratio(ledger: &Ledger, name: &str) -> Option<f64> {
     Some(ledger.figure(name)?.median / ledger.figure(&format!("{sort}/{SET_DEL}"))?.median)
 }
 
-/// The largest part by which a ratio may differ unreported: more than counts of instructions vary by themselves.
+/// The largest part by which a ratio may differ unreported.
 const MOVED_AT_MOST: f64 = 0.05;
 
 #[cfg(test)]

@@ -309,10 +309,7 @@ public final class DLock implements Lock {
         return asynchronously(core, freshGranting(request.unlimited(core)));
     }
 
-    /**
-     * Acquires the lock as {@link #acquireAsync} does, but waits for this time at most. Completes with empty if the
-     * lock was not granted in time.
-     */
+    /** Does what {@link #acquireAsync} does, for this time at most. Empty: the lock was not granted in time. */
     public CompletableFuture<Optional<Hold>> tryAcquireAsync(Duration wait) {
         Granting granting = freshGranting(request.limited(core, wait));
         CompletableFuture<Hold> hold = asynchronously(core, granting);

@@ -71,10 +71,7 @@ public final class Election implements AutoCloseable {
         }
     }
 
-    /**
-     * Does what {@link #close} does, but does not wait. The result completes when the lock is released; at once if the
-     * election was closed before.
-     */
+    /** Closes without waiting. Completes when the lock is released; at once if the election was closed before. */
     CompletableFuture<Void> end() {
         CompletableFuture<Hold> left;
         Hold ended;

@@ -183,9 +183,7 @@ public final class Hold implements AutoCloseable {
         return Duration.ofNanos(state == State.HELD ? Math.max(0, keeping.until() - System.nanoTime()) : 0);
     }
 
-    /**
-     * Returns whether the hold is neither released nor known to be lost. True even while it is bound to no connection.
-     */
+    /** Returns whether the hold is neither released nor known to be lost. It may be bound to no connection. */
     boolean isLive() {
         return !left().isZero();
     }
@@ -353,10 +351,7 @@ public final class Hold implements AutoCloseable {
         return stays > 0 ? releaseIn(stays) : free();
     }
 
-    /**
-     * Releases some of the names, or the whole hold if they are all of its names. Completes with whether they were
-     * held.
-     */
+    /** Releases some of the names, or the whole hold if these are all. Completes with whether they were held. */
     CompletableFuture<Boolean> releaseNames(List<String> some) {
         if (some.containsAll(commands.names())) {
             return isReleased() ? CompletableFuture.completedFuture(true) : releaseAsync();
@@ -432,10 +427,7 @@ public final class Hold implements AutoCloseable {
         return patiently(released);
     }
 
-    /**
-     * Returns a release for which the caller waits no longer than the patience. Its repeats continue until the lease
-     * ends.
-     */
+    /** Lets the caller wait for a release for the patience only. Its repeats continue until the lease ends. */
     private CompletableFuture<Boolean> patiently(CompletableFuture<Boolean> released) {
         if (released.isDone()) {
             return released;

@@ -4,10 +4,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
 
-/**
- * Keeps a hold alive until its release or loss: sends the commands that its {@link Heartbeat} says are due, and passes
- * the answers to it.
- */
+/** Keeps a hold alive until its release or loss: does what its {@link Heartbeat} says, and passes the answers on. */
 final class Keeping {
     /** The reply to a renewal that a cap has cut: the hold lasts for less than was asked. */
     static final long CUT = 0;
@@ -289,9 +286,7 @@ final class Keeping {
         schedule();
     }
 
-    /**
-     * Asks the server how long the hold lasts. Completes with {@code null} if it has no such hold: the hold is lost.
-     */
+    /** Asks the server how long the hold lasts. {@code null}: the server has no such hold, so it is lost. */
     CompletableFuture<Long> looked(Supplier<CompletableFuture<Long>> check) {
         int asked;
         synchronized (this) {

@@ -2,9 +2,7 @@ package dlock;
 
 import java.util.List;
 
-/**
- * The fields of the reply to {@code DLOCK.INFO} that the client uses. Without a reply, they are those of a free lock.
- */
+/** The fields of the reply to {@code DLOCK.INFO} that the client uses. Without a reply: those of a free lock. */
 final class LockInfo {
     String mode = "free";
     int holders;

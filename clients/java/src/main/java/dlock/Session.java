@@ -36,7 +36,7 @@ import java.util.function.Supplier;
 public final class Session implements AutoCloseable {
     /**
      * The lease of each lock is this many times the session's timeout. The server renews the lease when a third has
-     * passed, so at least two timeouts are always left. A hold whose session the server has lost, for example by a
+     * passed, so two timeouts are left then. A hold whose session the server has lost, for example by a
      * restart, therefore outlasts the one timeout for which the client may still count on the hold.
      */
     static final int LEASES = 3;
@@ -158,9 +158,7 @@ public final class Session implements AutoCloseable {
         return nodes == null ? CompletableFuture.completedFuture(this) : nodes.at(its);
     }
 
-    /**
-     * Notes that the node of a key does not know this session: the key may have moved to a node with another session.
-     */
+    /** Notes that the node of a key does not know this session: the key may have moved to another node. */
     void misplaced() {
         whole.nodes.forget(this);
         missing();
@@ -284,10 +282,7 @@ public final class Session implements AutoCloseable {
         return core == other;
     }
 
-    /**
-     * Takes a hold from the session on another node. The hold is certain until {@code certain}; the next heartbeat
-     * binds it.
-     */
+    /** Takes a hold from another node, which is certain until {@code certain}. The next heartbeat binds the hold. */
     synchronized void adopt(Bound bound, long certain) {
         bindings.add(bound);
         bound.keeper = this;

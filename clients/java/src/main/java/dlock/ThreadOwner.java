@@ -83,11 +83,7 @@ final class ThreadOwner {
         return missing;
     }
 
-    /**
-     * Records that the thread has entered a lock for the first time.
-     *
-     * @param hold what the server granted for it, or {@code null} if the thread already held all of the names
-     */
+    /** Records the first entry of a lock. {@code hold}: its grant; {@code null} if the thread held all of the names. */
     ThreadHold enters(Request request, Hold hold) {
         if (hold != null) {
             grants.add(new Granted(hold, request.mode.side));
@@ -104,10 +100,7 @@ final class ThreadOwner {
         return entered;
     }
 
-    /**
-     * Records that the thread has left a lock, and releases the names that no other lock of the thread needs. Returns
-     * the results of the releases.
-     */
+    /** Records that the thread has left a lock. Returns the releases of the names that no other lock of it needs. */
     List<CompletableFuture<Boolean>> leaves(Request request) {
         List<CompletableFuture<Boolean>> released = new ArrayList<>();
         for (Granted part : holds.remove(new Key(request)).parts) {

@@ -60,10 +60,7 @@ final class Timer {
     /** Read without the lock, too. */
     private volatile boolean isOver;
 
-    /**
-     * Starts the thread. If the system refuses one, this fails early: before a command is sent whose wait a task must
-     * end.
-     */
+    /** Starts the thread. If the system refuses, this fails before a command is sent whose wait a task must end. */
     Timer(String name) {
         Thread thread = new Thread(this::run, name);
         thread.setDaemon(true);

@@ -160,7 +160,7 @@ abstract class Wire {
 
         @Override
         int readSize() {
-            // One decrypted record must fit, or `unwrap` fails with BUFFER_OVERFLOW. The 1024 bytes are a reserve.
+            // One decrypted record must fit, or `unwrap` fails with BUFFER_OVERFLOW.
             return engine.getSession().getApplicationBufferSize() + 1024;
         }
 

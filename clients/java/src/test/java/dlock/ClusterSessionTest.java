@@ -109,7 +109,7 @@ final class ClusterSessionTest {
             for (Hold hold : gone) {
                 soonLost(hold);
             }
-            // The timeout, and a little for the way of the reports.
+            // The timeout of 2 s, and 250 ms for the program.
             took.within(2250);
             assertTrue(holds.stream().allMatch(Hold::isHeld) && session.isOpen() && !session.lost().isDone());
             cluster.second.thaw();

@@ -107,9 +107,7 @@ final class ExecutorTest {
         }
     }
 
-    /**
-     * If a request started a thread and that failed, the caller would get an error, and nobody would release the hold.
-     */
+    /** If a request started a thread and that failed, the caller would get an error, and the hold would stay. */
     @Test
     void the_first_lock_needs_no_further_thread() {
         try (DLockClient fresh = DLockClient.builder().url(server.url()).executor(this::execute).connect()) {

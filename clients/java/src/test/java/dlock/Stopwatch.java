@@ -27,7 +27,7 @@ final class Stopwatch {
                     return;
                 }
                 long now = System.nanoTime();
-                // A sleep of 5 ms ends up to 1 ms late on an idle machine.
+                // A sleep of 5 ms that ends up to 1 ms late is no stall.
                 stalledNanos += Math.max(0, now - before - TimeUnit.MILLISECONDS.toNanos(6));
                 before = now;
             }

@@ -17,10 +17,7 @@ import org.junit.jupiter.api.RepeatedTest;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.extension.RegisterExtension;
 
-/**
- * All tests of a class share the server of a static field, and may move its clock. The server of an instance field
- * belongs to one test.
- */
+/** All tests of a class share the server of a static field, and may move its clock. */
 final class LockServerTest {
     @RegisterExtension
     static final LockServer shared = new LockServer();

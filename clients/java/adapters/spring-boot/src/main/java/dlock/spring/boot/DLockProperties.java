@@ -3,10 +3,7 @@ package dlock.spring.boot;
 import java.time.Duration;
 import org.springframework.boot.context.properties.ConfigurationProperties;
 
-/**
- * The settings {@code dlock.*} of an application. If a setting of the client is absent, {@code DLockClient.builder()}
- * has the default.
- */
+/** The settings {@code dlock.*} of an application. The default of an absent one is that of the client's builder. */
 @ConfigurationProperties("dlock")
 public class DLockProperties {
     /** Where the servers are. */
