@@ -92,7 +92,8 @@ function termsOf(options) {
   const session = bindsTo === true;
   checkHold(maxHold, atLeast, session || named !== undefined);
   return {
-    // The server refuses a lease that is longer than the hold can be.
+    // Without a given lease, a lock of a session gets the lease that the session needs. The server refuses a lease that
+    // is longer than the hold can be.
     lease: Math.min(named?.leaseOf(options.lease ?? 1) ?? lease, maxHold),
     ...{ wait, answer, outage, mode, session, named },
     ...{ replicas, replicasTimeout, maxHold, atLeast, renew, owner, signal },

@@ -82,6 +82,7 @@ pub(crate) struct Attempt {
     grant: Option<Instant>,
     /// Whether a server has answered at all: the next request then waits in the queue.
     is_answered: bool,
+    /// Whether a server has said that the lock is not free.
     has_said_nil: bool,
     next: Next,
 }
@@ -299,7 +300,7 @@ impl Attempt {
     }
 }
 
-/// How many commands are remembered.
+/// How many commands are remembered: see `forget_one`.
 const MOST: usize = 64;
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ async function duplicateOfGlide(client, state, { signal, again, database, onMess
   const close = () => {
     // GLIDE keeps the connection of a closed client until the server has answered. A request would wait in the queue
     // as long, so the program's client kills the connection.
-    if (unanswered > 0 && !client.isClosed) send(client, killOf(info)).catch(() => {}); // may be forbidden
+    if (unanswered > 0 && !client.isClosed) send(client, killOf(info)).catch(() => {}); // the user may not kill
     if (!own.isClosed) own.close();
     end();
   };

@@ -31,6 +31,7 @@ impl Quorum {
                 None => Reply::Nil,
             };
         };
+        // A hold has one entry here.
         let has_enough = match said.entries {
             Entries::All => true,
             Entries::Some(count) => count.get() == 1,
@@ -59,7 +60,7 @@ impl Quorum {
         if matches!(said.lease, LeaseChoice::Until(_)) {
             return Some(not_offered("EXAT and PXAT: its servers have clocks of their own"));
         }
-        // An unknown session is an error, even if the owner holds nothing. The lease of the hold is checked further down.
+        // An unknown session is an error, even if the owner holds nothing. The lease is checked further down.
         if let Err(reply) = self.anchor(&said.session, connection, Duration::MAX) {
             return Some(reply);
         }

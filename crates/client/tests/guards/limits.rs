@@ -169,6 +169,7 @@ async fn a_wait_keeps_its_place_when_the_server_hung_for_a_while() {
     server.client().int("DLOCK.ACQUIRE job other PX 600000");
     let first = in_queue(&server, client.acquire("job").outage(Duration::from_secs(8)));
     let mut second = server.waiter("DLOCK.ACQUIRE job second PX 600000 BLOCK 0");
+    // Long enough for the client's first ping.
     tokio::time::sleep(Duration::from_millis(2500)).await;
     let before = server.client().text("CLIENT LIST");
     server.freeze();

@@ -91,6 +91,7 @@ final class BoundConnection {
         bindAgain(0);
     }
 
+    /** Binds the hold to another connection. {@code before}: the number of attempts before this one. */
     private void bindAgain(int before) {
         commands.core.backend.dedicated(commands.request.first()).whenComplete((taken, failed) -> {
             if (failed != null) {

@@ -279,7 +279,7 @@ final class WaitingTest {
         Hold hold = lock.acquire();
         CompletableFuture<Hold> cancelled = lock.acquireAsync();
         CompletableFuture<Hold> late = lock.acquireAsync();
-        CompletableFuture<Optional<Hold>> both = lock.tryAcquireAsync(Duration.ofHours(1));
+        CompletableFuture<Optional<Hold>> timed = lock.tryAcquireAsync(Duration.ofHours(1));
         server.untilWaiting("cancel", 3);
         cancelled.cancel(true);
         assertThrows(CancellationException.class, cancelled::join);
@@ -288,7 +288,7 @@ final class WaitingTest {
         ExecutionException failure = assertThrows(ExecutionException.class, () -> late.get(20, TimeUnit.SECONDS));
         assertTrue(failure.getCause() instanceof TimeoutException);
         server.untilWaiting("cancel", 1);
-        both.cancel(false);
+        timed.cancel(false);
         server.untilWaiting("cancel", 0);
         hold.release();
         assertTrue(server.isFree("cancel"));
