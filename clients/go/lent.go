@@ -184,7 +184,6 @@ func (l *lent) Close() error {
 	return nil
 }
 
-// end gives the connection back to the other client.
 func (l *lent) end() {
 	l.conn.Close()
 	l.cancel()

@@ -58,7 +58,6 @@ impl Kind {
         client.int(format!("DLOCK.ACQUIRE k a PX {lease}{}", self.binding()))
     }
 
-    /// Opens the named session, if this is `Named`.
     fn open(self, client: &mut Client) {
         if self == Named {
             client.int("DLOCK.SESSION s PX 60000 NX");

@@ -100,7 +100,6 @@ impl Want {
         Self { keys, is_permit: false }
     }
 
-    /// Returns the keys as bits.
     fn bits(&self) -> u64 {
         self.keys.iter().map(|key| 1 << key).sum()
     }

@@ -222,7 +222,6 @@ class Heart {
     return this.#beats?.due ?? -Infinity;
   }
 
-  /** Makes the next heartbeat due now. */
   #hasten() {
     this.#beats?.hasten(performance.now());
     this.#isBeaten = true;

@@ -167,7 +167,6 @@ fn request(owner: &Owner, lease: LeaseChoice) -> Request {
     Request::new(owner.clone(), Want::Exclusive, lease)
 }
 
-/// Returns a lock with this hold.
 fn held(hold: Hold) -> Lock {
     let mut lock = Lock::default();
     let change = Change::Put { hold, expiry: Expiry::Anew };

@@ -67,7 +67,6 @@ pub struct Batch {
     /// The requests in wire form.
     pub bytes: Vec<u8>,
     pub requests: Vec<Request>,
-    /// Whether the first request is the first of its operation.
     pub begins_operation: bool,
     /// How many operations have their last request here.
     pub operations_ended: usize,
@@ -111,7 +110,6 @@ impl Batch {
     }
 }
 
-/// Returns the greatest common divisor.
 fn common_divisor(a: usize, b: usize) -> usize {
     if b == 0 { a } else { common_divisor(b, a % b) }
 }

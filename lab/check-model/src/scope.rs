@@ -20,9 +20,7 @@ impl fmt::Display for Action {
 #[derive(Clone, Debug)]
 pub struct Scope {
     pub name: &'static str,
-    /// How many owners there are.
     pub owners: usize,
-    /// How many keys there are.
     pub keys: usize,
     /// How many connections there are that wait, and to which holds are bound.
     pub clients: usize,
@@ -33,7 +31,6 @@ pub struct Scope {
     pub events: Vec<Event>,
     /// `dlock.session-grace`, in ms.
     pub grace: Option<u64>,
-    /// `dlock.max-waiters`.
     pub max_waiters: Option<usize>,
     pub turns: Turns,
     /// How many requests of one owner wait at most.

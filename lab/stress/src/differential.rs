@@ -124,7 +124,6 @@ fn shown(model: &Model) -> String {
     holds.chain(waiters).collect::<Vec<_>>().join("\n")
 }
 
-/// The steps of a round.
 const STEPS: u64 = 300;
 /// How many of the last steps a difference is reported with.
 const SHOWN: usize = 25;

@@ -16,7 +16,6 @@ use crate::round::{Place, Round, SOON, When, connect};
 use crate::step::{Call, Step};
 
 impl Round {
-    /// Sends calls in `MULTI` and `EXEC`.
     pub(super) fn transaction(&mut self, who: usize, calls: &[Call], before: Before) -> Result<When, String> {
         self.send(who, &words("MULTI"))?;
         same("the reply", self.connection(who)?.reply(), Answer::Okay)?;
@@ -156,7 +155,6 @@ impl Round {
         Ok(When::Soon)
     }
 
-    /// Ends a wait by `CLIENT UNBLOCK`.
     pub(super) fn unblock(&mut self, who: usize, with_error: bool) -> Result<When, String> {
         let client = self.client(who)?;
         // In a pause, an earlier step may have ended the connection of the waiter.

@@ -198,5 +198,5 @@ class Attempt:
         return self.turn
 
 
-# The longest `BLOCK` that is asked for, in ms: longer than any wait, and not too long for the server.
+# The longest `BLOCK` that is asked for, in ms.
 _LONGEST_BLOCK = 2**53

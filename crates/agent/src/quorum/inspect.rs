@@ -26,7 +26,6 @@ struct Shown {
 }
 
 impl Quorum {
-    /// Answers `DLOCK.INFO`.
     pub(super) async fn info(&self, request: &Request) -> Reply {
         let key = request.word(1).unwrap_or_default();
         let detail = match args::Info::parse(request.after(2)) {

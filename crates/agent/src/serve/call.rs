@@ -60,7 +60,6 @@ impl<'a> Call<'a> {
         self.request.words().len()
     }
 
-    /// Returns the output of the client, where replies are written.
     pub fn out(&self) -> RefMut<'a, Out> {
         self.client.out.borrow_mut()
     }

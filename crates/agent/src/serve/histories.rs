@@ -86,7 +86,6 @@ struct Peer {
     asked: VecDeque<Asked>,
     /// Whether its connection may end before all replies have come.
     may_end: bool,
-    /// Whether its connection has ended.
     has_ended: bool,
     /// Whether it reads nothing before the end of the history.
     is_deaf: bool,
@@ -95,9 +94,7 @@ struct Peer {
 /// A request of a client.
 #[derive(Debug)]
 enum Asked {
-    /// An `ECHO`, with its text.
     Echo(String),
-    /// A request for a lock, with its owner and its keys.
     Lock(String, &'static [&'static str]),
     /// A request whose reply may be any.
     Other,
@@ -156,7 +153,6 @@ impl World {
         self.check();
     }
 
-    /// Lets a client send one random request.
     fn request(&mut self, at: usize, random: &mut Random) {
         let owner = 1 + random.below(self.owners + 1);
         let key = KEYS[random.below(2) as usize];
@@ -306,7 +302,6 @@ fn length(bytes: &[u8]) -> Option<usize> {
     (0..parts).try_fold(line, |at, _: i64| Some(at + length(&bytes[at..])?))
 }
 
-/// The number of clients.
 const PEERS: usize = 6;
 const KEYS: [&str; 2] = ["a", "b"];
 /// How far the clock moves at once, in ms.

@@ -55,7 +55,6 @@ impl Terminal {
         self.tmux(&["send-keys", key]);
     }
 
-    /// Returns the text on the screen.
     fn screen(&self) -> String {
         self.tmux(&["capture-pane", "-p"])
     }

@@ -5,7 +5,6 @@ use std::process::Command;
 use crate::process::{Outcome, With, bare, dlock, outcome};
 use dlock_testkit::{Server, Setup, soon};
 
-/// Runs `dlock uninstall` with these arguments.
 #[track_caller]
 fn run(server: &Server, arguments: &[&str]) -> Outcome {
     outcome(dlock(server).with(["uninstall"]).with(arguments))

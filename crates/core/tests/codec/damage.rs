@@ -91,7 +91,6 @@ fn read(bytes: &[u8]) {
     }
 }
 
-/// One change of the bytes.
 #[derive(Clone, Debug)]
 enum Damage {
     Set(Index, u8),

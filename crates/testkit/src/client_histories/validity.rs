@@ -220,7 +220,6 @@ impl Validity {
         self.duty = Duty::Renew((sent + self.lease() / 3).max(now));
     }
 
-    /// Schedules the next renewal soon.
     fn soon(&mut self, now: i64, until: i64) {
         let pause = (self.lease() / 30).min((until - now) / 8).clamp(10, 500);
         self.duty = Duty::Renew((now + pause).min(until));

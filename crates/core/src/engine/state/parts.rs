@@ -13,7 +13,6 @@ use crate::lock::Terms;
 use crate::settings::Settings;
 use crate::{ClientId, Lease, LeaseChoice, Memory, Now, Request, SessionKey, Token};
 
-/// The parts of the engine that all locks share.
 #[derive(Clone, Debug)]
 pub(crate) struct Parts<T> {
     pub settings: Settings,

@@ -95,7 +95,6 @@ impl World {
         self.unlinked();
     }
 
-    /// Deletes a key.
     pub(in crate::histories) fn delete(&mut self, key: KeyNo) {
         let name = plain::key_name(key);
         self.server.space.delete(&name);

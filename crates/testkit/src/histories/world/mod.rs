@@ -212,7 +212,6 @@ impl World {
         self.close_client(id);
     }
 
-    /// Ends the connection with this id.
     pub(super) fn close_client(&mut self, id: u64) {
         self.input(Input::ClientGone(ClientId(id)));
         while let Some(at) = self.naive.waiting.iter().position(|waiter| waiter.client == id) {

@@ -11,7 +11,6 @@ final class LockInfo {
 
     private LockInfo() {}
 
-    /** Asks the server about a lock. */
     static LockInfo of(Core core, String name) {
         byte[][] command = Words.command("DLOCK.INFO", name);
         Core.Answer<Object> answer = Futures.join(core.repeat(name, command, core.patience()));

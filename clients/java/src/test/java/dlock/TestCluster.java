@@ -67,7 +67,6 @@ final class TestCluster implements AutoCloseable {
         throw new AssertionError("no node has " + key);
     }
 
-    /** Returns the other node. */
     TestServer without(String key) {
         return with(key) == first ? second : first;
     }

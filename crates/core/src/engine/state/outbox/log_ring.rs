@@ -95,7 +95,6 @@ impl LogRing {
         }
     }
 
-    /// Drops the oldest entry of all.
     fn pop_oldest(&mut self) {
         if self.passed.pop_front().is_none() {
             self.entries.pop_front();

@@ -18,7 +18,6 @@ use crate::engine::state::waiting::queue::Queue;
 /// The events on a lock since its record was looked at last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Since {
-    /// No event.
     Nothing,
     /// An event may have been missed.
     Doubted,

@@ -59,7 +59,6 @@ pub(crate) struct Sender {
     pub since: Now,
 }
 
-/// All requests that wait.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiters<T> {
     waiters: SlotMap<WaiterId, Waiter<T>>,

@@ -14,7 +14,6 @@ use crate::{SessionKey, UnixMs};
 /// The ended sessions of one lock that still have holds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EndedTimes {
-    /// All of these sessions.
     keys: HashSet<SessionKey, FixedState>,
     /// The deadlines of sessions that ended with a few holds.
     together: Deadlines,
