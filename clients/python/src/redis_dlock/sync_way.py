@@ -209,8 +209,7 @@ class Way:
                 if time.monotonic() > min(ends, gives_up()):
                     raise redis_py.unreachable(error) from error
             time.sleep(redis_py.SLOT_PAUSE)
-            # The user's client follows the redirection of this command, and remembers the node. Only a cluster that is
-            # down, or a slot that still moves, fails it.
+            # The user's client follows the redirection of this command, and remembers the node.
             with suppress(*redis_py.MOVING):
                 limited(lambda: self._client.execute_command("EXISTS", self._name), min(ends, gives_up()))
 

@@ -1,5 +1,4 @@
-"""Commands and replies on a connection, for threads. All commands of this package for threads are sent and answered
-here."""
+"""Commands and replies on a connection, for threads. Nothing else of this package sends or reads there."""
 
 from __future__ import annotations
 

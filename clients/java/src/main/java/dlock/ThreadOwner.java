@@ -170,10 +170,7 @@ final class ThreadOwner {
             return parts.stream().allMatch(part -> part.hold.isLive());
         }
 
-        /**
-         * Returns the greatest token, which is that of the last grant. Since that grant, this thread has all names of
-         * the lock, so every earlier holder of one of them has a smaller token.
-         */
+        /** Returns the greatest token, that of the last grant: since then, this thread has all names of the lock. */
         long fencingToken() {
             return parts.stream().mapToLong(part -> part.hold.fencingToken()).max().orElseThrow();
         }
