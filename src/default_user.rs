@@ -13,8 +13,7 @@ use crate::ffi::context::{Context, log_warning};
 /// Whether [`check_once`] was called before.
 static IS_CHECKED: UnderLock<Cell<bool>> = UnderLock::new(Cell::new(false));
 
-/// Checks in the first turn after the load, because the server loads its users after its modules. Called in each turn
-/// of the timer.
+/// Checks once, in a turn of the timer after the load, because the server loads users after modules.
 pub fn check_once(context: &mut Context<'_>) {
     if !IS_CHECKED.replace(true) && context.flags().has_aof() {
         check(context);

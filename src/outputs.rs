@@ -1,5 +1,4 @@
-//! Sends the events and replies of the engine after its work, because the server may call the module again while they
-//! are sent.
+//! Sends the events and replies of the engine after its work, because the server may call the module meanwhile.
 //!
 //! The order is: keyspace events, the command's own reply, the answers to waiters. The server writes first to the
 //! client that was answered last: to the waiter that is granted, before the client whose command has freed the lock.

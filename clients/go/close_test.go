@@ -15,8 +15,7 @@ import (
 	dlock "dlock.example/dlock/clients/go"
 )
 
-// A server may grant a lock to a connection whose end it has not yet seen. This test is not parallel, because it counts
-// goroutines.
+// A server may grant a lock to a connection whose end it has not yet seen. Not parallel: this test counts goroutines.
 func TestAClientThatIsClosedWhileItIsUsedLeavesNothing(t *testing.T) {
 	goroutines := runtime.NumGoroutine()
 	s := startServer(t)

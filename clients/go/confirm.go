@@ -89,8 +89,7 @@ func (a *acquisition) unconfirmed(number int, err error) (turn, error) {
 	return a.refused(now, number), err
 }
 
-// held returns the lock of a grant, or an error if the client is closed, or if the lease or the session has ended
-// meanwhile.
+// held returns the lock of a grant, or an error if the client is closed, or the lease or the session has ended.
 func (a *acquisition) held() (*Lock, error) {
 	l := newLock(a.ctx, a.client, a.target, a.terms, a.since, len(a.copies) > 0 || a.isRenewalOpen)
 	l.owner, l.token, l.slot = a.owner, a.token, a.slot

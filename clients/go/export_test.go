@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// Wired returns a function for [Over]. Its connections go to a server directly, in place of those that another client
-// lends.
+// Wired returns a function for [Over] that connects to a server directly, in place of a client that lends connections.
 func Wired(address string) func(context.Context) (Conn, error) {
 	return func(ctx context.Context) (Conn, error) {
 		c, err := (&profile{}).connect(ctx, address, time.Now().Add(step))

@@ -61,8 +61,7 @@ func (o *other) gets(what string) {
 	o.call("DLOCK.RELEASE", "job", "next")
 }
 
-// kinds returns two kinds of clients: the server keeps the locks of the first by a session, and the second renews its
-// locks itself.
+// kinds returns the options of a client whose locks the server keeps by a session, and of one that renews its locks.
 func kinds() map[string]dlock.ClientOption {
 	return map[string]dlock.ClientOption{"kept": dlock.WithSession(time.Minute), "renewed": dlock.WithoutSession()}
 }

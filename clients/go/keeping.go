@@ -44,8 +44,7 @@ func (l *Lock) keep() error {
 	return nil
 }
 
-// Beat is the sign of life that [WithBeat] demands of the work. Nothing is sent. The error says why the lock is not
-// held.
+// Beat is the sign of life that [WithBeat] demands of the work. It sends nothing. The error says why there is no hold.
 func (l *Lock) Beat() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,8 +157,7 @@ func (l *Lock) confirm(ctx context.Context, until time.Time) error {
 	at := sessions.seatOf(l)
 	replies, number, err := l.renew(ctx, until, lease, at)
 	if at != nil && at.opening != nil && isNoSession(err) {
-		// The server does not know the session. The lock is renewed without it, and bound when the session is open
-		// again.
+		// The server does not know the session. The lock is renewed without it, and bound when the session is open.
 		sessions.ended(at)
 		at = &seat{home: at.home}
 		replies, number, err = l.renew(ctx, until, lease, at)
@@ -217,8 +215,7 @@ func (l *Lock) renew(ctx context.Context, until time.Time, lease time.Duration, 
 	}
 }
 
-// answered looks at the replies to a renewal. The renewal has failed if the server has no such hold, or if too few
-// replicas have acknowledged it.
+// answered looks at the replies to a renewal, which fails without such a hold, and if too few replicas acknowledge it.
 func (l *Lock) answered(replies []any, number int) ([]any, int, error) {
 	err := firstError(replies[:len(l.target.keys)])
 	if err == nil && contains(replies[:len(l.target.keys)], nil) {
@@ -304,8 +301,7 @@ func (l *Lock) renewed(number int) {
 	})
 }
 
-// refused notes that a renewal was answered and does not count: the server has not executed it, or too few replicas
-// have acknowledged it.
+// refused notes that a renewal was not executed, or that too few replicas have acknowledged it.
 func (l *Lock) refused(number int) {
 	l.changes(func(now time.Time) {
 		l.lease.refused(number)
@@ -346,8 +342,7 @@ func (l *Lock) changes(what func(now time.Time)) {
 	}
 }
 
-// hasPassed returns whether the lease is over. False for a lock of a session: the session watches the ends of its
-// locks.
+// hasPassed returns whether the lease is over. False for a lock of a session, which watches the ends of its locks.
 func (l *Lock) hasPassed(now time.Time) bool {
 	lease := l.lease
 	lease.passes(now)

@@ -36,8 +36,7 @@ type limits struct {
 	outage time.Duration
 }
 
-// limitsFrom returns the limits of an acquisition that begins now. The deadline of the caller's context, if it has one,
-// makes the end earlier.
+// limitsFrom returns the limits of an acquisition that begins now. A deadline of the caller's context counts, too.
 func limitsFrom(now time.Time, t terms, deadline time.Time) limits {
 	l := limits{outage: t.outage, isTry: t.limited && t.wait == 0}
 	switch {
@@ -70,8 +69,7 @@ func (l limits) confirmBy(now, heard time.Time) time.Time {
 	return earlier(now.Add(step), l.givesUp(heard).Add(late+lastStep))
 }
 
-// left returns the time of waiting that is left. Without an end, that is always longestLease, which stands for any
-// time.
+// left returns the time of waiting that is left: without an end always longestLease, which stands for any time.
 func (l limits) left(now time.Time) time.Duration {
 	if l.ends.IsZero() {
 		return longestLease

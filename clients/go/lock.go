@@ -41,8 +41,7 @@ type Lock struct {
 	binding binding
 }
 
-// newLock returns the lock of a grant whose lease counts from `since`. `open`: another copy of the command that set the
-// lease has no answer.
+// newLock returns the lock of a grant that counts from `since`. `open`: another copy of its command has no answer.
 func newLock(ctx context.Context, c *Client, t target, terms terms, since time.Time, open bool) *Lock {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	now := time.Now()

@@ -52,8 +52,7 @@ func (h *home) those(which func(*Lock) bool) []*Lock {
 	return locks
 }
 
-// bind binds to the session the locks that are not bound to it, or all of them. Locks that the server does not have are
-// lost.
+// bind binds the locks that are not bound to the session, or all. Locks that the server does not have are lost.
 func (h *home) bind(ctx context.Context, all bool) error {
 	h.all.mu.Lock()
 	to := &seat{h, h.open}

@@ -12,8 +12,7 @@ type wire struct {
 	reader *bufio.Reader
 }
 
-// start writes commands. The deadline of the connection limits the wait for their replies, so there is no use for the
-// time.
+// start writes commands, and needs no time: the deadline of the connection limits the wait for their replies.
 func (w *wire) start(commands []command, _ time.Time) error {
 	var bytes []byte
 	for _, each := range commands {

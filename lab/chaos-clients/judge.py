@@ -17,8 +17,7 @@ from history import Attempt
 MS = 1000
 # How much later than promised a result may be, on a machine that is busy with all programs and servers.
 GRACE = 2_500 * MS
-# How long programs may still feel a fault after its end: they connect and open sessions again, and leases were cut
-# short.
+# How long programs may still feel a fault after its end: they connect again, and leases were cut short.
 AFTERMATH = 3_000 * MS
 # The longest that a package takes, beyond the limit of the acquisition, to open a session, and to wait for replicas.
 OPENING, ACKNOWLEDGING = 1_250 * MS, 1_000 * MS

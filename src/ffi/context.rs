@@ -21,8 +21,7 @@ pub struct Context<'call> {
     pub(super) raw: *mut raw::RedisModuleCtx,
     /// How many replies the call has still to give: 1 at first, and more within an array or a map.
     owed: Cell<usize>,
-    /// Whether the command is known to come from a connection directly, and not from a script or a module. False while
-    /// that is not known.
+    /// Whether the command is known to come from a connection directly. False while that is not known.
     is_sent: Cell<bool>,
     call: PhantomData<&'call ()>,
 }
@@ -156,8 +155,7 @@ pub fn is_held_still() -> bool {
 }
 
 impl Context<'_> {
-    /// Replicates `PING` to replicas and to the AOF, where it changes nothing. Does nothing if there is no command
-    /// `PING`.
+    /// Replicates `PING` to replicas and to the AOF, where it does nothing. Without such a command, does nothing.
     pub fn replicate_nothing(&mut self) {
         // SAFETY: the context is live for the call; the empty format announces no argument.
         unsafe { api!(RedisModule_Replicate(self.raw, c"PING".as_ptr(), c"".as_ptr())) };
@@ -428,8 +426,7 @@ impl Context<'_> {
         self.owed.set(0);
     }
 
-    /// Replies with this error in place of everything that the call still owes: its reply, the rest of an array or a
-    /// map, or nothing.
+    /// Replies with this error in place of all that the call still owes: the reply, parts of one, or nothing.
     pub(super) fn reply_rest(&self, message: &str) {
         while self.owed.get() > 0 {
             self.reply_error(message);

@@ -65,8 +65,7 @@ build() {
     scripts/python make
     node=$(scripts/node) || { echo "$node"; exit 77; }
     cp target/python/wheel/*.whl "$node"/*.tgz "$home/files"
-    # Packs the crates together, since they need each other and no registry has them. Builds none of them (--no-verify):
-    # the users do that.
+    # Packs the crates together, since they need each other and no registry has them. The users build them.
     cargo package --quiet --locked --allow-dirty --no-verify \
         -p dlock-core -p dlock-memory -p dlock-quorum -p dlock-client -p dlock-agent -p dlock-cli
     for crate in core memory quorum client agent cli; do

@@ -1,5 +1,4 @@
-//! `EXPIRE` and similar commands on the key of a lock: an earlier end frees the lock, a later one or none extends no
-//! lease.
+//! `EXPIRE` and similar commands on a lock: an earlier end frees the lock, a later one or none extends no lease.
 
 use redis::Value;
 

@@ -322,8 +322,7 @@ fn a_waiter_shows_its_client_to_those_who_may_list_clients() {
         assert_eq!(queue[0].name.as_deref(), Some("worker-7").filter(|_| sees), "{user}");
         assert_eq!((queue[1].addr.is_some(), queue[1].name.as_deref()), (sees, None), "{user}");
     }
-    // A script has the rights of its caller. Element 16 of the reply is the queue, and element 18 of a waiter is the
-    // name.
+    // A script has the rights of its caller. Element 16 is the queue, element 18 of a waiter the name.
     let queue = "EVAL return(redis.call('DLOCK.INFO','k','FULL')[16][1][18]or'nil') 0";
     admin.ok("ACL SETUSER reader +eval");
     admin.ok("ACL SETUSER operator +eval");

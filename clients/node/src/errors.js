@@ -68,9 +68,8 @@ function messageOf(error) {
 }
 
 /**
- * Whether the error says that the command was not executed. Two answers leave that open: `UNBLOCKED`, since a demotion
- * ended the wait, and the `LOADING` of an agent that has not heard from a majority. A starting server's `LOADING` does
- * not.
+ * Whether the error says that the command was not executed. `UNBLOCKED` does not, since a demotion ended the wait, nor
+ * does the `LOADING` of an agent that has not heard from a majority. That of a starting server does.
  *
  * @param {unknown} error
  */

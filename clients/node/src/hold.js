@@ -55,9 +55,8 @@ class Lock {
   /** The connection of a session, while it is open. @type {Connection | undefined} */
   #own;
   /**
-   * Connections on which a command that binds the hold is unanswered. If the server executes such a
-   * command later, the hold is bound to the connection of the command, and ends with it. So the connections stay open
-   * for as long as the hold.
+   * Connections on which a command that binds the hold is unanswered. If the server executes it later, the hold is
+   * bound there, and ends with that connection. So they stay open for as long as the hold.
    */
   #late;
   #isBinding = false;
@@ -331,8 +330,7 @@ class Lock {
   }
 
   /**
-   * Renews a hold that is bound to a connection, on that connection. Does not repeat the renewal on another connection:
-   * that is a matter of `#bind`.
+   * Renews a hold that is bound to a connection, on that connection. Only `#bind` uses another connection.
    *
    * @param {Connection} own
    * @param {string[][]} exchange
@@ -450,9 +448,8 @@ class Lock {
     tries.isSuspect = true;
     try {
       await tries.run(async (connection) => {
-        // The server must answer a question first. A server that hangs could read the renewal late, when a later try
-        // has succeeded on another connection. The lock would then be bound to this connection, and released at its
-        // end.
+        // The server must answer a question first. A server that hangs could read the renewal after a later try has
+        // succeeded on another connection: the lock would be bound to this one, and released at its end.
         await this.#within(bound.signal, ({ signal }) => connection.exchange(target.check(token), signal));
         const lease = this.#lease;
         const sent = this.#beats.sends(performance.now(), lease);
@@ -488,8 +485,7 @@ class Lock {
   #keepOpen(connection, tries) {
     // If the other connections are closed, the lock is released or lost, and `tries` closes this one.
     if (this.#isClosed) return;
-    // While a release is on its way, the end of the connection would release the lock first, and the release would find
-    // nothing.
+    // If a release is on its way, the end of the connection would release the lock first: the release finds nothing.
     tries.give(connection);
     this.#late.push(connection);
   }
@@ -512,8 +508,7 @@ class Lock {
    */
   #join({ heart, id, openings }) {
     const { client, target, owner, token } = this.#granted;
-    // The cap is unknown until `confirm` asks for it, because after a wait the client does not know when the hold
-    // began.
+    // The cap is unknown until `confirm` asks: after a wait, the client does not know when the hold began.
     const cap = { cap: Infinity, isCapKnown: false };
     const binding = {
       ...{ key: target.keys[0] ?? '', database: client.home, token, heart, ...cap, unbound: undefined },

@@ -38,8 +38,7 @@ function capOf(replies, token) {
 }
 
 /**
- * Asks for the caps of holds. The cap of a hold stays unknown if the server does not have the hold, or answers with an
- * error.
+ * Asks for the caps of holds. A cap stays unknown if the server does not have the hold, or answers with an error.
  *
  * @param {import('./binding.js').Binding[]} some
  * @param {(commands: string[][]) => Promise<unknown[]>} send

@@ -39,8 +39,7 @@ export type Decorator<A extends any[]> = (
 ) => void;
 
 /**
- * The method runs under a lock, as in `DLock.using`. The call rejects with `NotGranted` if the lock is not granted in
- * time.
+ * The method runs under a lock, as in `DLock.using`. Rejects with `NotGranted` if the lock is not granted in time.
  *
  * @param key the name of the lock, or a function that returns it for the arguments of the call
  */

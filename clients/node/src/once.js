@@ -1,8 +1,7 @@
 'use strict';
 /**
  * At most one run in each period, on all machines together. The lock is the memory of the run: it stays for a part of
- * the period, counted from the grant. The server's clock alone decides when that part is over; no machine's time of day
- * is read.
+ * the period, counted from the grant. Only the server's clock decides when that part is over.
  */
 
 const { NoAnswer, NotGranted } = require('./errors.js');

@@ -195,8 +195,7 @@ function grantedBy(reply) {
 }
 
 /**
- * Returns the replies. While they are awaited, asks from time to time whether the server is still there, and
- * rejects with `Silent` if it is not.
+ * Returns the replies. Asks from time to time whether the server is still there; if not, rejects with `Silent`.
  *
  * @param {Request} request
  * @param {Connection} connection

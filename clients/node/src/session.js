@@ -15,9 +15,8 @@ const { Bound, pause, unlessAborted } = require('./time.js');
  */
 
 /**
- * The lease of each lock is at least this many times the session's timeout. The server renews a lease when a third of
- * it has passed, so a hold whose session is lost lasts for two more timeouts. The program believes in it for one at
- * most.
+ * The lease of each lock is at least this many times the session's timeout. The server renews a lease when a third has
+ * passed, so the hold of a lost session lasts for two more timeouts, and the program counts on one at most.
  */
 const LEASES = 3;
 /** The shortest and the longest timeout that the server takes, in ms. */

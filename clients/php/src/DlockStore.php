@@ -242,8 +242,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     }
 
     /**
-     * Waits in the queue of the server. While the key has another type, there is no queue: the store asks again and
-     * again.
+     * Waits in the queue of the server. While the key has another type, there is no queue: the store asks again.
      *
      * @return array{token: int, mode: string, until: float}
      */

@@ -107,8 +107,7 @@ def _plain(value: Any) -> Any:
         return {_plain(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list):
         items = [_plain(item) for item in value]
-        # A flat array that begins with one of these names is a map: the reply of `DLOCK.INFO`, or a hold or waiter in
-        # it.
+        # A flat array that begins with one of these names is a map: the reply of `DLOCK.INFO`, a hold or a waiter.
         named = items and len(items) % 2 == 0 and items[0] in ("mode", "owner")
         return dict(zip(items[::2], items[1::2])) if named else items
     return value.decode() if isinstance(value, bytes) else value

@@ -59,8 +59,7 @@ def test_there_are_never_two_holders(client: redis.Redis) -> None:
                     holders.append(len(inside))
                     time.sleep(0.002)
                     inside.remove(f"{kind} {number}")
-                # The pause lets the threads with redis-py's lock in: they poll, and the lock is free only while nobody
-                # waits in the queue.
+                # The pause lets the polling threads in: the lock is free only while nobody waits in the queue.
                 time.sleep(0.01)
 
     kinds: list[type] = [redis.lock.Lock, redis_dlock.DLock]

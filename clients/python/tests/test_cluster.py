@@ -73,8 +73,7 @@ def move(nodes: list[Node], name: str) -> None:
     """Gives the slot of a key that does not exist to the other node, without telling any client."""
     slot = command(nodes[0].client, "CLUSTER", "KEYSLOT", name)
     here, there = with_slot(nodes, name)
-    # A node that imports a slot gets a higher epoch. Without the import, gossip of the old node could take the slot
-    # back.
+    # A node that imports a slot gets a higher epoch: without it, gossip of the old node could take the slot back.
     command(there.client, "CLUSTER", "SETSLOT", slot, "IMPORTING", here.id)
     command(here.client, "CLUSTER", "SETSLOT", slot, "MIGRATING", there.id)
     for node in (there, here):

@@ -59,8 +59,7 @@ def _is_a_mere_return(frame: FrameType) -> bool:
     return linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip() == "return True"
 
 
-# A lease that is longer than `soon` waits, so that no hold ends with its lease. None: the hold is bound to its
-# connection.
+# A lease that is longer than `soon` waits, so that no hold ends with its lease. None: bound to its connection.
 @pytest.mark.parametrize("timeout", [600, None])
 @pytest.mark.parametrize("held", [False, True], ids=["free", "after a wait"])
 def test_an_interrupt_at_any_line_leaves_no_hold(client: redis.Redis, timeout: float | None, held: bool) -> None:

@@ -14,8 +14,7 @@ module Dlock
     Thread.new(&work).tap { |thread| thread[:dlock_behind] = true }
   end
 
-  # Starts a thread for a question that cannot be interrupted. Raises Unanswered if no thread can be started, because
-  # the program ends or has too many threads.
+  # Starts a thread for a question that cannot be interrupted. Raises Unanswered if none can be started.
   def self.beside(&work)
     Thread.new(&work)
   rescue ThreadError => e

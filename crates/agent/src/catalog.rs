@@ -45,8 +45,7 @@ const OTHERS: &[Command] = &[
     command("TIME", 1, FAST, "Returns the time of this machine."),
 ];
 
-/// The commands that an agent without a quorum passes on to its server, besides those for locks, `EXISTS`, `INFO` and
-/// `PING`.
+/// The commands that an agent without a quorum passes on, besides those for locks, `EXISTS`, `INFO` and `PING`.
 pub(crate) const PASSED: &[&str] =
     &["DEL", "PEXPIRETIME", "PTTL", "ROLE", "TIME", "TTL", "TYPE", "UNLINK", "WAIT", "WAITAOF"];
 
@@ -97,8 +96,7 @@ impl Command {
     }
 }
 
-/// Returns the name that `COMMAND INFO` has for a flag of a module's command; `None` for flags that do not concern
-/// clients of the agent.
+/// Returns the name that `COMMAND INFO` has for a flag of a module's command; `None` if no client needs the flag.
 fn flag(of_module: &'static str) -> Option<&'static str> {
     match of_module {
         "allow-loading" => Some("loading"),

@@ -49,8 +49,7 @@ impl<'a> Hello<'a> {
     }
 }
 
-/// Returns the name that a client gives itself (at most 256 bytes, printable, without spaces), or the text of the
-/// error.
+/// Returns the name that a client gives itself (up to 256 bytes, printable, no spaces), or the text of the error.
 pub(crate) fn client_name(name: &[u8]) -> Result<String, &'static str> {
     match String::from_utf8(name.to_vec()) {
         Ok(name) if name.len() <= 256 && name.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(name),

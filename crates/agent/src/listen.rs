@@ -67,8 +67,7 @@ impl Listener {
         match place {
             Listen::Unix(path) => {
                 remove_stale(path)?;
-                // The mask gives the file its mode when it is created: a `chmod` afterwards would let others connect
-                // before.
+                // The mask gives the file its mode when it is created. A `chmod` afterwards would come too late.
                 let before = umask(Mode::from_bits_truncate(!access.socket_mode & 0o777));
                 let bound = UnixListener::bind(path);
                 umask(before);
@@ -175,8 +174,7 @@ fn at(place: &Listen, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{place}: {error}"))
 }
 
-/// Raises the limit of open files to this number and 64 for the program itself, or as far as the hard limit allows.
-/// Logs if that is too low.
+/// Raises the limit of open files to this number and 64 more, up to the hard limit. Logs if that is too low.
 pub(crate) fn allow_files(wanted: usize, stats: &Stats) {
     let wanted = u64::try_from(wanted).unwrap_or(u64::MAX).saturating_add(64);
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return };

@@ -104,8 +104,7 @@ impl Pass {
 }
 
 impl Upstream {
-    /// Passes a command on, and waits for the reply. `gone` completes when the client is gone: then nobody waits any
-    /// more.
+    /// Passes a command on, and waits for the reply, unless `gone` completes before: the client is gone.
     pub async fn answer(&mut self, request: &Request, gone: impl Future<Output = ()>) -> Outcome {
         let call = Call::of(request);
         let (pass, is_waiting) = (self.pass.clone(), call.block.is_some());

@@ -85,8 +85,7 @@ async fn a_wait_through_the_agent_outlasts_a_moment_without_the_server() {
     }
 }
 
-/// An earlier copy of the agent's request, which arrives late, takes the place of the repeat. The agent sends the
-/// request once more.
+/// An earlier copy of the agent's request takes the place of the repeat. The agent sends the request once more.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_copy_of_the_agents_request_is_no_refusal() {
     let server = Server::start();

@@ -32,8 +32,7 @@ pub fn of(error: &Error) -> u8 {
     }
 }
 
-/// Returns the exit code of a command that has ended, or 128 plus the number of the signal that killed it, as a shell
-/// does.
+/// Returns the exit code of a command that has ended or, as a shell does, 128 plus the signal that killed it.
 pub fn of_command(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)

@@ -84,8 +84,7 @@ pub fn describe(lock: &LockInfo, most: usize) -> Vec<String> {
     lines
 }
 
-/// Returns the heading of a column, and what the column shows for a hold without a value. Both are empty if no hold has
-/// a value.
+/// Returns the heading of a column, and what it shows for a hold without a value; both empty if no hold has one.
 fn column(heading: &'static str, is_there: bool) -> (&'static str, &'static str) {
     if is_there { (heading, "-") } else { ("", "") }
 }

@@ -77,8 +77,7 @@ pub async fn log(clients: &[Client], options: &LogOptions) -> Result<u8, Error> 
     if options.follow { follow(clients, options, seen, people).await } else { Ok(exit_code(missing.is_empty())) }
 }
 
-/// Returns the newest entries of all servers for the pane of `dlock top`, the newest first. With a name, returns those
-/// of this lock.
+/// Returns the newest entries of all servers for the pane of `dlock top`, newest first; with a name, of this lock.
 pub async fn newest(client: &Client, count: u64, name: Option<&[u8]>) -> Result<Vec<Row>, Error> {
     let Read { mut entries, missing, .. } = read(std::slice::from_ref(client), count).await?;
     // A user who may not read the log must not believe that it is empty.

@@ -93,8 +93,7 @@ static BROKEN: OnceLock<io::Error> = OnceLock::new();
 
 /// Prints a line. [`finish`] reports an error.
 pub fn print(line: &str) {
-    // JSON allows DEL and the C1 control characters, and a terminal may obey them. Lines for people have none of them
-    // (`shown`).
+    // JSON allows DEL and the C1 controls, and a terminal may obey them. For people, `shown` removes them.
     match line.contains(is_del_or_c1) {
         false => write(|out| writeln!(out, "{line}")),
         true => write(|out| writeln!(out, "{}", escaped_json(line))),

@@ -126,8 +126,7 @@ pub fn reap_in_background() -> io::Result<()> {
     Ok(())
 }
 
-/// Lets signals end this process if it is the first one of a container. The kernel ignores signals to that process
-/// unless they have handlers.
+/// Lets signals end this process if it is the first of a container: without handlers, the kernel ignores them.
 pub fn end_as_first_process() -> io::Result<()> {
     if getpid().as_raw() != 1 {
         return Ok(());

@@ -183,8 +183,7 @@ impl Server<'_> {
         Ok(deleted)
     }
 
-    /// Waits until a replica has no locks, since its primary has deleted them. Returns false if some are left after
-    /// `patience`.
+    /// Waits until a replica has no locks, since its primary has deleted them. False: some are left after `patience`.
     async fn is_cleared(&self, patience: Duration) -> Result<bool, Error> {
         let end = Instant::now() + patience;
         loop {
@@ -404,8 +403,7 @@ const TYPE: &str = "distrlock";
 /// How many keys a step of a scan looks at.
 const PAGE: &str = "1000";
 
-/// Deletes the locks of a step of a scan. A script does it, because a command from here has only words of text, and
-/// names are any bytes.
+/// Deletes the locks of a step of a scan. A script does it, because names are any bytes, and words here are text.
 const DELETE: &str = "\
 local page = redis.call('SCAN', ARGV[1], 'COUNT', 1000, 'TYPE', 'distrlock')
 for _, key in ipairs(page[2]) do redis.call('DEL', key) end

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-/// Completes all futures, and returns their outputs in order. The futures are first polled in order, so that their
-/// commands are sent in order.
+/// Completes all futures. Polls them in order at first, so that their commands are sent in order.
 pub(crate) async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     let mut all: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
     poll_fn(|context| {

@@ -4,8 +4,7 @@ use crate::{Hold, Token};
 
 /// Remembers the highest token a server has seen, so that every grant gets a higher one.
 ///
-/// A token is max(last + 1, Unix time in µs, `MINTOKEN`). If `last` is lost in a restart, the server's clock alone
-/// keeps tokens rising.
+/// A token is max(last + 1, Unix time in µs, `MINTOKEN`). If `last` is lost, the clock alone keeps tokens rising.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TokenClock {
     last: u64,

@@ -8,8 +8,7 @@ pub fn cluster_slot(key: &[u8]) -> u16 {
     crc16(hash_tag(key)) % SLOTS
 }
 
-/// Returns the bytes between the first `{` and the next `}`; the whole name if there are no such braces, or nothing
-/// between them.
+/// Returns the bytes between the first `{` and the next `}`; the whole name if there are none, or no braces.
 fn hash_tag(key: &[u8]) -> &[u8] {
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = key.get(open + 1..)?;

@@ -8,8 +8,7 @@ use crate::Uptime;
 
 static IS_RAISED: AtomicBool = AtomicBool::new(false);
 static COUNT: AtomicU64 = AtomicU64::new(0);
-/// The state of the rate limit of [`take`]: the time from which it may return `true` [`AT_ONCE`] times without a gap,
-/// in µs of the uptime.
+/// The state of the rate limit of [`take`]: when it may return `true` [`AT_ONCE`] times again, in µs of the uptime.
 static FREE_AT_US: AtomicU64 = AtomicU64::new(0);
 
 /// How many times [`take`] returns `true` without a gap.

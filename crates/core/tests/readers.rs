@@ -78,8 +78,7 @@ impl Crowd {
         crowd
     }
 
-    /// Returns the time that 100 operations take. Other work of the machine only makes them slower, so the fastest of
-    /// ten measurements counts.
+    /// Returns the time that 100 operations take, the least of ten measurements: other work makes them slower.
     fn time(&mut self, operation: Operation) -> Duration {
         let mut round = || {
             let start = Instant::now();

@@ -43,8 +43,7 @@ pub trait Surroundings {
         Permission::Full
     }
 
-    /// Returns whether the client of the running command may run `INFO` on this key, and how many ns it takes to
-    /// tell.
+    /// Returns whether the client of the running command may run `INFO` on this key, and how many ns it takes to tell.
     fn may_read(&mut self, _name: Name<'_>) -> (bool, u64) {
         (true, 0)
     }

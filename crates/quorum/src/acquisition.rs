@@ -51,8 +51,7 @@ pub struct Start<'a> {
     /// Servers that did not answer lately. The client asks them, too, but waits neither for their answers nor in their
     /// queues.
     pub suspects: &'a [usize],
-    /// Whether another client held the lock lately. If so, a client that may wait starts in the queue of the gate
-    /// server.
+    /// Whether another client held the lock lately. If so, a client that may wait starts in the gate server's queue.
     pub contended: bool,
     /// The token to ask for.
     pub floor: Floor,
@@ -240,8 +239,7 @@ impl Acquisition {
         self.suspects.iter().enumerate().filter(|(_, suspect)| **suspect).map(|(member, _)| member)
     }
 
-    /// Starts an attempt that asks all servers at once, for the lease of a client that does not know whether the lock
-    /// is free.
+    /// Starts an attempt that asks all servers at once, for the lease of a lock that may not be free.
     fn ask_all(&mut self, now: Duration, calls: &mut Vec<Call>) {
         self.attempt += 1;
         self.votes.reset();
@@ -447,6 +445,5 @@ const PROBE_EVERY: Duration = Duration::from_secs(4);
 /// By how many µs a granted token may be lower than the token to ask for, and still be ahead of the servers' clocks.
 const AHEAD_US: u64 = MARGIN_US / 2;
 
-/// The longest first back-off. The time of a back-off is random. Its limit doubles each time, up to the timeout of a
-/// server.
+/// The longest first back-off, which is random. This limit doubles each time, up to the timeout of a server.
 const BACK_OFF: Duration = Duration::from_millis(4);

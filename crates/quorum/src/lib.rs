@@ -1,5 +1,4 @@
-//! A lock over a majority of independent servers, as a pure state machine: no connection, no clock, and random times
-//! only from the caller's seed.
+//! A lock over a majority of independent servers, as a pure state machine: no connection, no clock, seeded randomness.
 //!
 //! An [`Acquisition`] returns the commands to send ([`Call`]). The caller sends them, hands in the [`Answer`]s, and
 //! calls `handle_timeout` when time has passed. An acquisition ends with an [`Outcome`]: a [`Hold`], which is renewed

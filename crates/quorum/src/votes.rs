@@ -13,8 +13,7 @@ pub(crate) enum Vote {
     Granted { token: u64, until: Duration },
     /// The server granted, and was asked to raise the token to this one. The answer is pending.
     Raising(u64),
-    /// The server refused, or has no hold of this client any more. `waited`: the client must not wait in the server's
-    /// queue again.
+    /// The server refused, or has this client's hold no more. `waited`: the client must not wait in its queue again.
     Refused { waited: bool },
     /// The server answered with an error, or not in time. The client may have a hold there.
     Failed,

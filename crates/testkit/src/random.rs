@@ -21,8 +21,7 @@ impl Random {
         Random(seed)
     }
 
-    /// Returns the choices of a seed for a purpose. Each purpose gets other numbers, because a hash of its name
-    /// (FNV-1a) is mixed into the seed.
+    /// Returns the choices of a seed for a purpose, whose hash (FNV-1a) is mixed into the seed.
     pub fn of(seed: u64, purpose: &str) -> Random {
         let mix = |state: u64, byte: u8| (state ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         let mut random = Random(purpose.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, mix));

@@ -11,8 +11,7 @@ my $address = ($ENV{DLOCK_TEST_HOST} // "127.0.0.1") . ":" . ($ENV{DLOCK_TEST_PO
 my $redis = Redis->new(server => $address);
 my $other = Redis->new(server => $address);
 
-# Writes the value if the lock is still held under this token. Returns whether it was written. `$meanwhile` runs between
-# the check and the transaction.
+# Writes if the lock is still held under this token, and returns whether it has. `$meanwhile` runs before MULTI.
 sub write_value {
     my ($token, $value, $meanwhile) = @_;
     $redis->watch("recipe:watch_multi");

@@ -62,8 +62,7 @@ impl Counters {
         Ok(())
     }
 
-    /// Executes a request. Returns the value of the counter, `Some(None)` if the token is stale, `None` if the line is
-    /// no request.
+    /// Executes a request. Returns the counter's value; `Some(None)`: a stale token; `None`: the line is no request.
     fn decide(&self, request: &str) -> Option<Option<u64>> {
         let mut words = request.split(' ');
         let (what, key, token) = (words.next()?, words.next()?, words.next()?.parse().ok()?);

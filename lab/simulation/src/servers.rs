@@ -304,8 +304,7 @@ impl Servers {
         }
     }
 
-    /// Starts a server that has crashed, with what its files have. The primary goes on as a primary, other servers are
-    /// replicas.
+    /// Starts a server that has crashed, with what its files have: the primary as a primary, others as replicas.
     pub fn restart(&mut self, server: usize) -> Result<(), String> {
         if self.all[server].is_up {
             return Ok(());

@@ -208,6 +208,5 @@ const SHORT_LEASE_MS: u64 = 3000;
 const LONG_LEASE_MS: u64 = 1_000_000;
 /// An expiry that is earlier than the end of every lease but the short one.
 const EARLY_MS: u64 = 121_000;
-/// How long after a pause the server may serve events late. Every 20 ms, the module looks whether the pause is over; a
-/// busy machine takes longer.
+/// How long after a pause the server may serve events late: every 20 ms, the module looks whether the pause is over.
 const CATCH_UP: Duration = Duration::from_secs(1);

@@ -31,8 +31,7 @@ pub struct Round {
     /// The connection that looks at what the server shows.
     pub(super) looker: Client,
     pub model: Model,
-    /// Until when the server may still do late what was due in a pause: it takes a moment to find that the pause is
-    /// over.
+    /// Until when the server may be late: after a pause, it takes a moment to look whether it may go on.
     pub(super) catches_up_until: Instant,
     /// Whether the server is `dlock serve`, which has only the commands of locks.
     pub has_locks_only: bool,

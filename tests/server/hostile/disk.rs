@@ -5,8 +5,7 @@ use crate::support::{Server, lock_info, soon};
 #[test]
 fn a_full_disk_stops_locks_and_room_starts_them_again() {
     let (server, mut client) = Server::conf("appendonly yes\nappendfsync everysec").with_client();
-    // The limit below is for every file of the server. The filler makes the AOF larger than the log, which must have
-    // room.
+    // The limit below is for every file. The filler makes the AOF larger than the log, which must have room.
     client.int("SETRANGE filler 1000000 x");
     let token = client.int("DLOCK.ACQUIRE kept a PX 600000");
     client.int("DLOCK.ACQUIRE k a PX 1500");

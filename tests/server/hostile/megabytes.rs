@@ -88,8 +88,7 @@ fn an_error_about_long_names_is_short() {
 
 #[test]
 fn an_error_about_many_owners_is_short() {
-    // The search for a deadlock asks for each key whether the user may read it, and ends after a millisecond. A larger
-    // circle may take longer.
+    // The search for a deadlock asks for each key whether the user may read it, and ends after a millisecond.
     const CIRCLE: usize = 100;
     let (server, mut client) = Server::start().with_client();
     for n in 0..CIRCLE {

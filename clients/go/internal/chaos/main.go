@@ -1,5 +1,4 @@
-// Command chaos is the program of the Go package in chaos with all clients. lab/chaos-clients/README.md describes
-// requests and answers.
+// Command chaos is the program of the Go package in chaos with all clients: see lab/chaos-clients/README.md.
 package main
 
 import (
@@ -164,8 +163,7 @@ func failed(err error, do string) answer {
 	return answer{Result: harness.Result(err, do), Message: err.Error(), At: [2]int64{micros(), micros()}}
 }
 
-// micros returns the machine's monotonic clock, which all programs of a run share. Package time does not show this
-// clock.
+// micros returns the machine's monotonic clock, which all programs share, and which package time does not show.
 func micros() int64 {
 	var now syscall.Timespec
 	const monotonic = 1

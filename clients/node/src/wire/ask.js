@@ -91,8 +91,7 @@ async function soon(answer, bound, ms = SILENCE) {
 }
 
 /**
- * Returns a promise that fails only with an error that the server has answered for good. After any other failure, it
- * never settles.
+ * Returns a promise that fails only with an error of the server that is final, and otherwise may never settle.
  *
  * @template T
  * @param {Promise<T>} promise

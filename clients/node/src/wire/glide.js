@@ -106,8 +106,7 @@ async function duplicateOfGlide(client, state, { signal, again, database, onMess
 }
 
 /**
- * Returns the command that kills a connection. The two addresses keep it from killing a connection with the same id on
- * another server.
+ * Returns the command that kills this connection, and none with the same id on another server.
  *
  * @param {string} info the reply to CLIENT INFO on the connection
  */

@@ -82,8 +82,7 @@ class Session(SessionBase):
         ends = time.monotonic() + TRY
         if not sys.is_finalizing():
             self._wake()
-            # The thread may be in a heartbeat. The wait, of a second at most, keeps its commands from following
-            # `CLOSE`.
+            # A heartbeat may be under way. The wait, of a second at most, keeps its commands from following `CLOSE`.
             self._thread.join(TRY)
         self._lose_some(list(self._bindings), "its session was closed")
         self._repeat(lambda: self._exchange([self._close_command()], ends + LATE), ends)
@@ -249,8 +248,7 @@ class ClusterSession(Session):
     def _opened(self, node: Any, until: float) -> Session:
         home = _Home(self, node, self.redis.get_redis_connection(node))
         home._begin_opening()
-        # A node that refuses is perhaps no primary any more. The acquisition asks where the key is before it tries
-        # again.
+        # A node that refuses may be no primary. The acquisition asks where the key is before it tries again.
         home._begin(min(until, time.monotonic() + TRY + LATE))
         self._homes.keep(node.name, home)
         if self._is_closed():

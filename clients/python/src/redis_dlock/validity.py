@@ -26,8 +26,7 @@ class Sent:
     def __init__(self, at: float, *, is_blurred: bool = False) -> None:
         # When the command or question was sent.
         self.at = at
-        # For a question: whether a command that sets the lease had no answer when the question was sent, or was sent
-        # since.
+        # For a question: whether a command that sets the lease was open at its sending, or was sent since.
         self.is_blurred = is_blurred
 
 
@@ -44,8 +43,7 @@ class Validity:
         # `_sure`: the server has no shorter lease. `_shortest`: the shortest lease of the commands that the server may
         # execute in any order. `_wanted`: the lease that was asked for last.
         self._sure = self._shortest = self._wanted = lease
-        # `renew_at`: when the next renewal is due. `again_at`: when a renewal without an answer is sent again. `inf`:
-        # never.
+        # `renew_at`: when the next renewal is due. `again_at`: when an unanswered one is sent again. `inf`: never.
         self.renew_at = max(now, sent + lease / 3)
         self.again_at = math.inf
         # `is_capped`: a cap made the lease shorter than what was asked for, so the hold is not renewed any more.

@@ -18,14 +18,12 @@ module Dlock
       @what, @at = :again, [now + self.class.answer_within(validity.lease), validity.until].min unless @capped
     end
 
-    # Notes that a renewal was refused, or got no answer. The next one follows after a small part of the time that is
-    # left.
+    # Notes that a renewal was refused, or got no answer. The next one follows after a small part of the time left.
     def failed(validity, now)
       plan(validity, now + [validity.lease / 30, (validity.until - now) / 8].min.clamp(10, 500))
     end
 
-    # Notes that a cap made the lease shorter than what was asked for. The hold ends with this lease, so nothing renews
-    # it.
+    # Notes that a cap made the lease shorter than what was asked for. The hold ends with it: nothing renews it.
     def capped(now)
       @what, @at, @capped = :check, now, true
     end

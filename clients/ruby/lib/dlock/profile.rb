@@ -100,8 +100,7 @@ module Dlock
       client.config if kinds.any? { |kind| client.is_a?(kind) }
     end
 
-    # Returns the Target of a client of redis-rb 4. Its connector knows the name of the primary, which the options of a
-    # connected client no longer have.
+    # Returns the Target of a client of redis-rb 4, of which only the connector still knows the name of the primary.
     def of_options(client, options, ends)
       at = options
       at = options.merge(asked(ends) { client.instance_variable_get(:@connector).resolve }) if options[:sentinels]

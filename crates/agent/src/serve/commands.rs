@@ -152,8 +152,7 @@ fn keys_of(call: &Call<'_>, all: &[Described]) -> Result<Reply, Refused> {
     Ok(Reply::Array(keys.iter().map(|key| Reply::bulk(*key)).collect()))
 }
 
-/// Returns the place of the last key of a command whose first argument is the number of its keys. Like Redis, accepts
-/// neither a sign nor a leading zero.
+/// Returns the place of the last key of a command with `numkeys`, read as by Redis: no sign, no leading zero.
 fn numbered(words: &[&[u8]]) -> Option<usize> {
     let text = std::str::from_utf8(words.get(1)?).ok()?;
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');

@@ -225,8 +225,7 @@ pub(super) fn lines<'a>(out: &mut Out, lines: impl ExactSizeIterator<Item = &'a 
     lines.for_each(|line| out.status(line));
 }
 
-/// Returns the id of the client if the engine needs it: to bind a hold to the connection, or to let the client wait.
-/// Otherwise 0.
+/// Returns the id of the client if a hold is bound to its connection or the client may wait, and 0 otherwise.
 fn sender(call: &Call<'_>, session: &BindTo<SessionId>, waits: bool) -> ClientId {
     let is_known = *session == BindTo::Connection || (waits && !call.is_in_transaction);
     ClientId(if is_known { call.client.id } else { 0 })

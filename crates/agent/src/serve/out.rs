@@ -23,8 +23,7 @@ impl Out {
         self.bytes.get(self.sent..).unwrap_or_default()
     }
 
-    /// Records that `count` more bytes were sent. Frees their memory once they are more than half of all bytes, so that
-    /// the cost of moving the rest stays small.
+    /// Records that `count` more bytes were sent. Frees them when they are more than half, so that moving is cheap.
     pub fn has_sent(&mut self, count: usize) {
         self.sent += count;
         if self.sent >= self.bytes.len() {

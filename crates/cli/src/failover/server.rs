@@ -122,8 +122,7 @@ pub async fn has_module(node: &Node) -> Result<bool, Error> {
     Ok(!found.is_empty())
 }
 
-/// Returns the replica of a primary that has received most, or the one that the user has named. Fails if there is none
-/// that receives the primary's writes.
+/// Returns the replica of a primary that has received most, or the one that the user has named. Fails without one.
 pub async fn best(operator: &Operator, primary: &Info, named: Option<&(String, u16)>) -> Result<Server, Stop> {
     let mut best: Option<(u64, Server)> = None;
     for (host, port) in primary.replicas() {

@@ -7,8 +7,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{getpid, getppid};
 use tokio::process::Command;
 
-/// Lets the kernel kill the command when this thread ends, and gives the command the signal mask that we were started
-/// with.
+/// Lets the kernel kill the command when this thread ends, and gives it the signal mask that we started with.
 /// Spawn the command from a thread that lives as long as the process.
 pub fn die_with_us(command: &mut Command, mask: SigSet) {
     let parent = getpid();

@@ -120,8 +120,7 @@ impl Run {
 /// Executes requests. Starts all processes on this thread, because they die with the thread that starts them.
 fn adapter() {
     let mut runs: HashMap<String, Arc<Run>> = HashMap::new();
-    // The name of a lock in a scenario is a letter. Earlier runs of a letter are kept, because the end of their input
-    // would release their locks.
+    // A letter names a lock. Its earlier runs are kept, because the end of their input would release their locks.
     let mut before = Vec::new();
     let features = ["cancel", "outage", "leases", "slots"];
     say(&json!({"features": features}));

@@ -123,8 +123,7 @@ fn kill_9_of_dlock_run_ends_the_command_at_once_and_the_lock_within_a_lease() {
     assert!(watch.int("DLOCK.ACQUIRE job other PX 1000") > 0);
 }
 
-/// Runs a shell script under the lock `job`, without pipes. A process that survives would keep pipes open, and the test
-/// would wait for their end.
+/// Runs a shell script under the lock `job`, without pipes: the test would wait for a process that keeps them open.
 fn silent(server: &Server, notes: &Notes, script: &str) -> Running {
     let mut command = dlock(server).with(["run", "--lease", "4s", "job", "--"]).with(notes.script(script));
     command.stderr(std::process::Stdio::null()).stdout(std::process::Stdio::null());
@@ -149,8 +148,7 @@ fn nothing_goes_on(script: &str, ignores_term: bool) {
 #[test]
 fn descendants_of_the_command_end_with_it() {
     let below = "sh -c 'trap \"echo TERM > DONE; exit 0\" TERM; echo $$ > BELOW; while :; do sleep 0.02; done'";
-    // The descendant runs in the foreground, in the background, and below a second shell. The shells do not trap TERM,
-    // so they end before the descendant does.
+    // The descendant runs in the foreground, in the background, and below a second shell. TERM ends the shells first.
     nothing_goes_on(&format!("{below}; true"), false);
     nothing_goes_on(&format!("{below} & wait"), false);
     nothing_goes_on(&format!("sh -c \"{}; true\"; true", below.replace('"', "\\\"").replace('$', "\\$")), false);

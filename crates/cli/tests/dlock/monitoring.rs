@@ -12,8 +12,7 @@ use dlock_testkit::process::free_port;
 use dlock_testkit::skip::skipped;
 use dlock_testkit::{Server, soon};
 
-/// Returns the path of a program on the `PATH`, or where `scripts/setup test` unpacks it. Without the program, the test
-/// is reported as skipped.
+/// Returns the path of a program, from the `PATH` or `scripts/setup test`. Without it, the test is skipped.
 fn program(name: &str) -> Option<PathBuf> {
     let unpacked = root().join("target/monitoring/usr/bin");
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -102,8 +102,7 @@ fn the_lock_stays_for_nine_tenths_of_the_period_from_the_start() {
         assert_eq!(done(&server, &notes, &["--once", "4s"], "true").code, Some(0));
         assert_eq!(ran(&notes), runs);
         let granted: i64 = notes.line("token").parse().expect("a token");
-        // A token is the time of its grant in µs. The client counts the 3600 ms from the moment when it gets the reply,
-        // which a busy machine may delay.
+        // A token is the time of its grant in µs. The client counts from the reply, which a busy machine may delay.
         let stays = watch.end_of("report") - granted / 1000;
         assert!((3599..3599 + 400).contains(&stays), "{stays} ms");
         watch.outlive("report");
@@ -209,8 +208,7 @@ fn a_command_that_did_not_start_does_not_count() {
     let failed = outcome(dlock(&server).with(["run", "--once", "1d", "report", "--", "/nowhere/at/all"]));
     assert_eq!(failed.code, Some(127));
     assert!(server.holders("report").is_empty());
-    // The server allows leases of an hour at most. A longer period, or a longer time to keep the lock, is an error
-    // before the command runs.
+    // The server allows leases of an hour at most. A longer time is an error before the command runs.
     server.client().ok("CONFIG SET dlock.max-lease 3600000");
     for options in [&["--once", "1d"][..], &["--once", "1d", "--retry-failed"], &["--at-least", "2h"]] {
         let refused = done(&server, &notes, options, "true");

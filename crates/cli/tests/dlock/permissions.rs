@@ -91,8 +91,7 @@ fn user_of(page: &str, user: &str) -> String {
     rules.unwrap_or_else(|| panic!("no user {user}")).to_owned()
 }
 
-/// Runs commands as a user of a page, and checks their exit codes, and that the server refused none of what they
-/// sent, even for messages.
+/// Runs commands as a user of a page, and checks their codes, and that the server refused nothing of what they sent.
 #[track_caller]
 fn all_run(server: &Server, page: &str, user: &str, commands: &[(&[&str], i32)]) {
     let mut admin = server.client();

@@ -22,8 +22,7 @@ fn used(conf: &str) -> Server {
     server
 }
 
-/// Restarts a server without the module, from its AOF, as the output of the command says. Checks that the keys of the
-/// other program are there, and no lock.
+/// Restarts a server without the module, from its AOF, as the command says. Only the other program's keys are there.
 #[track_caller]
 fn without_the_module(server: &mut Server) {
     server.shutdown();

@@ -54,8 +54,7 @@ fn a_run_that_waits_sends_nothing() {
     server.left_waiting(1);
     let mut monitor = server.client();
     monitor.ok("MONITOR");
-    // The time is longer than a third of the lease, after which a holder renews, and than the default timeouts of the
-    // `redis` crate.
+    // Longer than a third of the lease, after which a holder renews, and than the timeouts of the crate `redis`.
     if let Some(sent) = monitor.poll(Duration::from_millis(2500)) {
         panic!("a run that waits has sent {sent:?}");
     }

@@ -1,5 +1,4 @@
-//! Random commands to `dlock serve`. Each reply is compared with that of the naive model: a short run of
-//! `make fuzz-serve`.
+//! Random commands to `dlock serve`, compared with the naive model: a short run of `make fuzz-serve`.
 
 use std::path::PathBuf;
 

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 /// How long a scrape may take beside other connections. Prometheus gives up after 10 s.
 const SOON: Duration = Duration::from_secs(2);
 
-/// How long a connection without a request may stay open. The server closes it after 1 s (`REQUEST` in
-/// `crates/agent/src/http.rs`).
+/// How long a connection without a request may stay open: the server closes it after 1 s (`REQUEST` in http.rs).
 const CLOSED: Duration = Duration::from_secs(4);
 
 fn connect(address: &str) -> TcpStream {

@@ -1,5 +1,4 @@
-//! A session in a cluster: a [`Heart`] for each node with locks of the session, and locks whose slots move to another
-//! node.
+//! A session in a cluster: a [`Heart`] for each node with locks of the session, and locks whose slots move.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,8 +14,7 @@ use crate::owner::uuid;
 use crate::server::fault::Fault;
 
 impl Inner {
-    /// Opens the session on the first node that answers. Each node gets a third of the limit, so that at least three
-    /// nodes are tried.
+    /// Opens the session on the first node that answers. Each node gets a third of the limit.
     pub(super) async fn open_in_cluster(self: &Arc<Self>, within: Duration) -> Result<(), Fault> {
         self.kept().in_cluster = true;
         let mut failed = Fault::Later("no node of the cluster has slots".into());
@@ -45,8 +43,7 @@ impl Inner {
         if self.beats_at(&name) {
             return Ok(name);
         }
-        // The opening is a task of its own: the caller may be dropped half-way, but a session that is open needs
-        // heartbeats.
+        // A task of its own, because the caller may be dropped half-way: an open session needs heartbeats.
         let opening = self.runtime.spawn(self.clone().open_at(node, name));
         opening.await.unwrap_or_else(|_| Err(Fault::NotSent("the runtime has ended".into())))
     }
@@ -113,8 +110,7 @@ impl Inner {
             let until = kept.hearts.get(from).and_then(|heart| heart.until());
             let Some(id) = kept.hearts.get(&name).map(|heart| heart.id.clone()) else { return Ok(()) };
             let Some(bound) = kept.bindings.get_mut(&number) else { return Ok(()) };
-            // Until the hold is bound on the new node, it is certain only as long as the heart of the old node proves
-            // it.
+            // Until the hold is bound on the new node, only the heart of the old one makes it certain.
             bound.unbound = bound.unbound.or(until);
             bound.heart = name;
             id

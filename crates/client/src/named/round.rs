@@ -146,8 +146,7 @@ impl Inner {
         }
     }
 
-    /// Asks for the caps of locks that have been held for a third of their lease. Most locks are released earlier, so
-    /// nobody asks for theirs.
+    /// Asks for the caps of locks that have been held for a third of their lease. Most locks are released before.
     async fn learn_caps(&self, name: &str) {
         let now = Instant::now();
         let due = |bound: &Bound| matches!(bound.cap, Cap::Unknown { ask, .. } if ask <= now);
@@ -171,8 +170,7 @@ impl Inner {
         }
     }
 
-    /// Acts on the replies to the commands that bind a lock again. After a fault, each round repeats the commands, for
-    /// as long as the hold is certain.
+    /// Acts on the replies to a binding. After a fault, each round repeats it, as long as the hold is certain.
     pub(super) fn bound(&self, number: u64, replies: &[Result<Value, Fault>]) {
         let is_gone = |reply: &Result<Value, Fault>| match reply {
             Ok(reply) => *reply == Value::Nil,
@@ -192,8 +190,7 @@ impl Inner {
         self.server.call_each(commands, within.unwrap_or_else(|| self.answer_within())).await
     }
 
-    /// Returns how long a reply may take: a part of the timeout, so that two heartbeats may stay unanswered before the
-    /// session is lost.
+    /// Returns how long a reply may take: a part of the timeout. Two may stay out before the session is lost.
     pub(super) fn answer_within(&self) -> Duration {
         (self.timeout / 6).clamp(SHORTEST_ANSWER, LONGEST_ANSWER)
     }

@@ -68,8 +68,7 @@ impl Url {
                 }
             }
         }
-        // A user without a password needs none. With an empty password, the client logs in as this user; without one,
-        // it would stay the default user.
+        // A user without a password needs none. An empty password logs in as this user, instead of the default one.
         if user.is_some() {
             password.get_or_insert_default();
         }
@@ -123,8 +122,7 @@ impl Query {
         Ok(Self(pairs))
     }
 
-    /// Returns an error that does not show the word: the word may be a part of a password in which `?` or `&` is not
-    /// escaped.
+    /// Returns an error without the word, which may be a part of a password in which `?` or `&` is not escaped.
     fn wrong(why: &str) -> String {
         format!("a word behind ? {why} (in a password, ? is %3F, and & is %26)")
     }

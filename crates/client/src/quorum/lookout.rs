@@ -59,8 +59,7 @@ impl Lookout {
                 sleep_until(next.min(end).into()).await;
                 continue;
             }
-            // In a wait without a limit, a client that was paused past the end asks once more before it reports an
-            // outage.
+            // In a wait without a limit, a client that was paused past the end asks once more before it gives up.
             let is_over = now >= end && self.limits.left(now).is_some();
             if end <= next || is_over {
                 return match self.answered {

@@ -147,8 +147,7 @@ impl Member {
         Err(fault)
     }
 
-    /// Returns whether the server at the other end of this connection started too recently to count yet. Fails if it
-    /// will never count.
+    /// Returns whether the server of this connection started too recently to count. Fails if it will never count.
     pub fn is_young(&self, wire: &Wire) -> Result<bool, Fault> {
         match standing(&wire.facts, self.keeping, self.longest_lease, wire.read.elapsed()) {
             Standing::Counts => Ok(false),

@@ -9,8 +9,7 @@ use crate::binding::{BoundHold, Ticket};
 use crate::holding::Hold;
 use crate::options::{Keep, Mode, Replicas, Terms};
 
-/// Returns the request of an acquisition. `block`: how many milliseconds to wait in the queue (0: without limit;
-/// `None`: not at all).
+/// Returns the request of an acquisition. `block`: the ms to wait in the queue (0: without limit; `None`: no wait).
 pub(super) fn acquire(terms: &Terms, ticket: Option<&Ticket>, block: Option<u64>) -> Cmd {
     let mut acquire = match terms.mode {
         Mode::Exclusive => on(terms, "DLOCK.ACQUIRE"),
@@ -54,8 +53,7 @@ fn on(terms: &Terms, command: &str) -> Cmd {
     command
 }
 
-/// Returns the mode of a lock as `RELEASE` and `RENEW` name it. `None`: the owner has a hold of one mode only, which
-/// needs no name.
+/// Returns the mode of a lock, as `RELEASE` and `RENEW` name it. `None`: the owner has one mode, which needs no name.
 fn side(mode: Mode) -> Option<&'static str> {
     match mode {
         Mode::Read => Some("READ"),

@@ -91,8 +91,7 @@ impl Server {
         join_all(asked).await
     }
 
-    /// Returns how long a hold lasts at most even if it is renewed. `None`: the hold has no cap, or the user may not
-    /// ask.
+    /// Returns how long a hold lasts at most if it is renewed. `None`: it has no cap, or the user may not ask.
     pub async fn cap_of(&self, hold: &BoundHold, within: Duration) -> Result<Option<Duration>, Fault> {
         let name = hold.names.first().map_or(&[][..], Vec::as_slice);
         let mut info = cmd("DLOCK.INFO");

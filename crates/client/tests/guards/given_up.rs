@@ -30,8 +30,7 @@ fn each(client: &Client) -> [(Acquire, &'static str); 5] {
     .map(|(acquire, held)| (acquire.lease(LEASE), held))
 }
 
-/// Returns how long before or after the moment of the grant a wait is dropped: one of the two times is zero. There are
-/// more times near that moment.
+/// Returns for how long before or after the grant a wait is dropped: one of the two is zero. Most are near the grant.
 fn offsets() -> impl Iterator<Item = (Duration, Duration)> {
     let after = |us: u64| (Duration::ZERO, Duration::from_micros(us));
     let before = |us: u64| (Duration::from_micros(us), Duration::ZERO);
@@ -116,8 +115,7 @@ async fn a_grant_to_a_connection_whose_end_comes_late_is_released() {
     }
 }
 
-/// The limit of a wait ends at the moment of the grant. Through the proxy, the answer comes later than the client waits
-/// for it: 150 ms after the limit.
+/// The limit of a wait ends at the moment of the grant. The proxy delays the answer for more than the 150 ms of grace.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_whose_limit_ends_at_the_moment_of_the_grant_leaves_no_hold() {
     let server = Server::start();

@@ -1,5 +1,4 @@
-//! A guard reports the loss of its lock as soon as the lock may be lost, and never later than the hold ends on the
-//! server.
+//! A guard reports the loss of its lock as soon as the lock may be lost, and not after the hold ends on the server.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,4 @@
-//! The promises of guards, on real servers. `DLOCK_SERVER` and `DLOCK_MODULE` name the server and the module, as for
-//! `tests/server/`.
+//! The promises of guards, on real servers: those of `DLOCK_SERVER` and `DLOCK_MODULE`, as for `tests/server/`.
 
 #![allow(
     clippy::unwrap_used,

@@ -158,8 +158,7 @@ async fn a_lock_of_a_program_without_dlock_counts_as_held() {
     }
     for acquire in kinds() {
         old.int("DEL text");
-        // The request waits behind a lock of dlock, until the key is overwritten: then it polls until the key is
-        // deleted.
+        // The request waits behind a lock of dlock. When the key is overwritten, it polls until the key is deleted.
         old.int("DLOCK.ACQUIRE text before PX 600000");
         let waiting = in_queue(&server, acquire);
         old.ok("SET text 1");

@@ -1,5 +1,4 @@
-//! Tests of what a quorum promises, on real servers. `DLOCK_SERVER` and `DLOCK_MODULE` name the server and the module,
-//! as in `tests/server/`.
+//! The promises of a quorum of real servers: those of `DLOCK_SERVER` and `DLOCK_MODULE`, as for `tests/server/`.
 
 #![allow(
     clippy::unwrap_used,
@@ -36,8 +35,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// How long a server may take to answer in tests that measure no time: long, since the machine may be busy.
 const RELAXED: Duration = Duration::from_secs(1);
 
-/// Starts servers that keep their locks on disk. A quorum counts them at once. Other servers count
-/// only after the longest lease.
+/// Starts servers that keep their locks on disk. A quorum counts others only after the longest lease.
 fn servers(count: usize) -> Vec<Server> {
     let setup = Setup::new().conf("appendonly yes\nappendfsync always");
     (0..count).map(|_| setup.clone().start()).collect()

@@ -17,8 +17,7 @@ pub enum Planted {
     SharedSlot,
     /// The whole lease counts, although client and server count in whole milliseconds.
     CountsFractions,
-    /// A grant counts from when the answered copy of the request was sent, although an earlier copy may have been
-    /// granted.
+    /// A grant counts from the copy that was answered, although an earlier copy may have been granted.
     ForgetsCopy,
     /// An unanswered copy of the request is not cleaned up when the acquisition ends.
     LeavesCopies,

@@ -162,8 +162,7 @@ impl World {
         assert_eq!(self.server.engine.check(name(&key_name), &lock, expiry, now, plain::token(7)), None);
     }
 
-    /// Returns the model's number of the session of a hold. Sessions of two users may have the same id, so the hold
-    /// decides between them.
+    /// Returns the model's number of the session of a hold, which decides between equal ids of two users.
     fn number_of(&self, session: &ShownSession, hold: &dlock_core::Hold) -> u64 {
         match session {
             ShownSession::Connection(client) => client.0,

@@ -103,8 +103,7 @@ impl How {
         (who % CLIENTS, owner, keys, how)
     }
 
-    /// Returns the words of the command. `block` is the limit of its wait, in ms. Some words are not in upper case,
-    /// because the case does not matter.
+    /// Returns the words of the command, not all in upper case. `block` is the limit of its wait, in ms.
     pub(super) fn words(&self, keys: &[KeyNo], owner: &[u8], block: u64) -> Words {
         let mut line = words(&format!("DLOCK.{}", self.command.name()));
         if self.command == Command::Macquire {
@@ -138,8 +137,7 @@ impl How {
         line
     }
 
-    /// Returns the request with the `MINTOKEN` that the command has. A history has a number relative to the
-    /// clock.
+    /// Returns the request with an absolute `MINTOKEN`, which a history has relative to the clock.
     pub(super) fn from(self, now_us: u64) -> How {
         How { min_token: if self.min_token == 0 { 0 } else { now_us + self.min_token }, ..self }
     }

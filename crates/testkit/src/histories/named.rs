@@ -13,8 +13,7 @@ pub const MAX_STEP_US: u64 = 100_000;
 const NAMED: u64 = 1 << 63;
 
 impl Naive {
-    /// Returns the user of the client with this id. If `has_users` is set, client 0 of a history is user 1, and the
-    /// others are user 0.
+    /// Returns the user of a client. If `has_users` is set, client 0 is user 1, and the others are user 0.
     pub fn user_of(&self, client: u64) -> User {
         usize::from(self.has_users && client.is_multiple_of(CLIENTS as u64))
     }

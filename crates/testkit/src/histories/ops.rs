@@ -80,8 +80,7 @@ pub enum Op {
         /// The named session that the hold becomes bound to. `None` stands for the session of the connection.
         named: Option<SessionNo>,
     },
-    /// One wait ends by `CLIENT UNBLOCK` or its time limit: that of the request at this place among all waiting
-    /// requests.
+    /// A wait ends by `CLIENT UNBLOCK` or its time limit: that at this place among all waiting requests.
     Abandon(usize),
     /// The connection of a client ends.
     ClientGone(ClientNo),

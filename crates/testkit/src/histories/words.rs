@@ -1,5 +1,4 @@
-//! Operations as the words of commands, for servers and for people. Some words are in lower case, to check that servers
-//! accept that.
+//! Operations as the words of commands, for servers and for people. Some are in lower case, which servers accept.
 
 use std::fmt;
 
@@ -75,8 +74,7 @@ fn mode_words(mode: Option<Mode>) -> Words {
     }
 }
 
-/// Shows a step for people. Tokens and holders, which are known only when the history is played, are described in
-/// words.
+/// Shows a step for people. Tokens and holders, known only when the history is played, are described.
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.op.fmt(f)?;

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 /// valgrind.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until `condition` holds. Fails the test if `limit` has passed before: the message has `what`, which describes
-/// the condition.
+/// Waits until `condition` holds. After `limit`, fails the test with `what`, which describes the condition.
 #[track_caller]
 pub fn eventually(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();

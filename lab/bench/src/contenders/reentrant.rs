@@ -1,5 +1,4 @@
-//! A reentrant lock in a hash, in which scripts count the entries of the owner. The scripts do no more than the lock
-//! needs.
+//! A reentrant lock in a hash, in which scripts count the owner's entries, and do no more than the lock needs.
 
 use std::ops::Range;
 

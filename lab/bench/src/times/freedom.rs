@@ -122,8 +122,7 @@ impl Holder<'_> {
         Some(waiter.poll(PATIENCE).map(|_| start.elapsed()))
     }
 
-    /// Does the same for a holder that is cut off from the server: a connection of this process that closes without
-    /// telling the server.
+    /// Does the same for a holder that is cut off: a connection of this process that ends without telling the server.
     fn until_free_if_cut(&self, phase: Duration) -> Option<Option<Duration>> {
         let mut holder = self.server.client();
         for command in self.commands() {

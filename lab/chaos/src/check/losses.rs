@@ -23,8 +23,7 @@ pub fn lost_in_force(record: &Record, spans: &[Seen]) -> Vec<String> {
     found.into_values().collect()
 }
 
-/// Counts the holds that were lost with a killed primary, and about which a command got nil afterwards, but within the
-/// lease.
+/// Counts the holds that were lost with a killed primary, about which a command got nil within the lease.
 pub fn lost_with_primary(record: &Record, spans: &[Seen]) -> usize {
     let by_token = by_token(spans);
     let is_lost = |denial: &Denial| {

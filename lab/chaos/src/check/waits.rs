@@ -1,5 +1,4 @@
-//! Checks that no request waits longer than its `BLOCK` allows. (`come_to_rest` in `scenario.rs` checks that every wait
-//! ends after the last fault.)
+//! Checks that no request waits longer than its `BLOCK`. (`come_to_rest` in `scenario.rs` checks that waits end.)
 
 use super::Record;
 use crate::history::{Call, Life};

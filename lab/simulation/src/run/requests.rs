@@ -44,8 +44,7 @@ impl Run {
         Some(connection)
     }
 
-    /// Sends a command. `fate` says whether the command arrives, and whether its reply does. A client that waits or is
-    /// silent sends nothing.
+    /// Sends a command. `fate`: whether it and its reply arrive. A client that waits or is silent sends nothing.
     pub(super) fn send(&mut self, client: usize, command: &Command, fate: Fate) {
         if self.clients.all[client].waiting.is_some() || self.is_silent(client) {
             return;

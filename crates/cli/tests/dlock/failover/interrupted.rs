@@ -66,8 +66,7 @@ fn while_writes_are_paused_a_signal_a_timeout_or_a_kill_ends_the_failover() {
     if is_coordinated(&primary) {
         return skipped("Sentinel of this server coordinates failovers itself");
     }
-    // Once writes are paused, the gate holds back `INFO` to the replica. So `dlock` waits for the replica's offset
-    // until its timeout.
+    // Once writes are paused, the gate holds back `INFO`, so that `dlock` waits for the replica's offset.
     let replica = Server::start();
     let port = primary.port();
     let gate_port = gate(replica.port(), move |request| {

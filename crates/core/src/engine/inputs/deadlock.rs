@@ -136,8 +136,7 @@ impl<'e, T, S: Keyspace> Search<'e, T, S> {
         (cycle, self.removed)
     }
 
-    /// Expands the nodes in the order in which they were added. Returns the end of a cycle; `None` if there is none, or
-    /// the budget is used up.
+    /// Expands the nodes in order. Returns the end of a cycle; `None` without one, or if the budget is used up.
     fn find_closing(&mut self) -> Option<Closing> {
         let mut at = 0;
         while let Some(waiter) = self.nodes.get(at).map(|node| node.waiter) {
@@ -289,8 +288,7 @@ impl<'e, T, S: Keyspace> Search<'e, T, S> {
         }
     }
 
-    /// Returns one line for people: each owner of the cycle, the lock that it waits for, and how the next owner blocks
-    /// it.
+    /// Returns one line for people: each owner of the cycle, its lock, and how the next owner blocks it.
     fn describe(&self, closing: &Closing) -> String {
         // The steps are collected backwards, from the one that closes the cycle.
         let mut steps: Vec<(WaiterId, RecordId, BlockedBy)> = Vec::new();

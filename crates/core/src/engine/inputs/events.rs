@@ -16,8 +16,7 @@ use crate::engine::state::records::session_holds::{NextRenewal, SessionEnd};
 use crate::engine::state::waiting::Waiter;
 use crate::{ClientId, Name, Now, SessionId, SessionKey, UnixMs};
 
-/// An event outside of the module's commands. The engine only records the event: the timer acts on it after the running
-/// command.
+/// An event outside of the module's commands. The engine only records it: the timer acts after the running command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input<'a> {
     /// A lock's key was removed or replaced.
@@ -118,8 +117,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Removes the TTL grace of keys after two databases changed places. The locks moved and the queues did not, so
-    /// nobody waits where a lock is now.
+    /// Removes the TTL grace of keys after two databases changed places: no queue moved, so nobody waits for the locks.
     fn take_graces(&mut self, first: i32, second: i32) {
         for (id, waiter) in self.parts.waiters.iter() {
             for record_id in &waiter.records {

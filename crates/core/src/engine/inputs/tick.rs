@@ -146,8 +146,7 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Takes the first of the records that are due at `now` out of the backlog. Returns the record, and the work for
-    /// which it is due.
+    /// Takes the first record that is due at `now` out of the backlog, and returns it with the work that is due.
     fn next_due(&mut self, now: UnixMs) -> Option<(RecordId, Due)> {
         // First, records whose time has come move from the agendas to the lanes.
         for _ in 0..MOVED_AT_ONCE {

@@ -1,5 +1,4 @@
-//! The naive model: the contract, written as simply as possible with lists and loops over them. Times are ms unless a
-//! comment says otherwise.
+//! The naive model: the contract, as simply as possible with lists and loops. Times are ms unless a comment differs.
 
 use dlock_core::NamedId;
 use dlock_core::{Mode, Want};

@@ -121,8 +121,7 @@ impl World {
         self.reached.count("renamed");
     }
 
-    /// Restores a dump of the key `from` as the key `to`, with this expiry or, without one, that of the
-    /// last deadline.
+    /// Restores a dump of `from` as `to`, with this expiry or, without one, that of the last deadline.
     fn restore(&mut self, from: KeyNo, to: KeyNo, expiry: Option<u64>) {
         let name = plain::key_name(to);
         let Some(bytes) = self.server.space.dump(&plain::key_name(from)) else { return };

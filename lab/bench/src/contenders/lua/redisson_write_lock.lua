@@ -1,6 +1,5 @@
 -- KEYS: lock. ARGV: lease, owner as a writer.
--- Replies nil if the owner has entered, otherwise the ms for which the lock is still held. A writer that enters again
--- adds its lease to the time that is left.
+-- Replies nil if the owner has entered, else the ms for which the lock is held. A second entry adds its lease.
 local mode = redis.call('hget', KEYS[1], 'mode')
 if mode == false then
   redis.call('hset', KEYS[1], 'mode', 'write')

@@ -35,8 +35,7 @@ impl Postgres {
         }
     }
 
-    /// Cancels a wait that goes on, because a server process that waits for a lock does not notice that its client is
-    /// gone.
+    /// Cancels a wait, because a server process that waits for a lock does not notice that its client is gone.
     pub async fn close(self) {
         let _ = self.client.cancel_token().cancel_query(NoTls).await;
     }

@@ -50,8 +50,7 @@ impl Redlock {
         Ok(())
     }
 
-    /// Extends the lock as the page says, three times in a lease. The lock is lost when a lease has passed without an
-    /// extension by a majority.
+    /// Extends the lock as the page says, three times in a lease. It is lost after a lease without a majority.
     pub async fn keep(&mut self, lock: &str, value: &str) -> Result<()> {
         let mut extended = Instant::now();
         loop {

@@ -15,8 +15,7 @@ use crate::result::{Result, failed};
 pub async fn run(round: &mut Round, count: usize) -> Result<()> {
     let clients = round.clients(count).await?;
     let pairs = Rc::new(Cell::new(0_u64));
-    // Each client acquires once before the window begins, so that the first use of a connection and a lock is not
-    // measured.
+    // Each client acquires once before the window begins, so that its first use is not measured.
     let warm = clients.into_iter().enumerate().map(|(number, mut client)| async move {
         let lock = format!("pairs-{count}-{number}");
         let held = client.acquire(&lock).await.map_err(|error| error.to_string())?;

@@ -55,8 +55,7 @@ fn server(folder: &Path, port: u16, with_module: bool, settings: &[&str]) -> Res
     let dir = folder.to_string_lossy().into_owned();
     let port = port.to_string();
     command.extend(["--bind", "127.0.0.1", "--port", &port, "--dir", &dir, "--save", ""].map(str::to_owned));
-    // The sync of a replica begins at once. By default the sync is diskless: a file would be counted as written for
-    // locks.
+    // The sync of a replica begins at once. It is diskless by default: a file would count as written for locks.
     command.extend(["--repl-diskless-sync-delay", "0"].map(str::to_owned));
     command.extend(settings.iter().map(|word| (*word).to_owned()));
     if with_module {
@@ -89,8 +88,7 @@ async fn replicated(address: &str) -> Result<()> {
     if confirmed == 1 { Ok(()) } else { Err("the replica does not confirm".into()) }
 }
 
-/// Waits until a majority of the quorum's members counts. A member without persistence counts only when it has run for
-/// the longest lease.
+/// Waits until a majority of the members counts: one without persistence counts after the longest lease.
 async fn wait_until_counted(servers: &mut Servers, on_disk: bool) -> Result<()> {
     let quorum = crate::clients::quorum::Quorum::open(&servers.addresses, on_disk, 1)?;
     let quorum = &quorum;

@@ -1,5 +1,4 @@
-//! ZooKeeper, with the settings of its administrator's guide. `forceSync` stays on: a write is on disk before its
-//! answer.
+//! ZooKeeper, with the settings of its administrator's guide. `forceSync` stays on: writes are synced.
 
 use std::fs;
 use std::time::Duration;

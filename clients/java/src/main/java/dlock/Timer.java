@@ -10,8 +10,7 @@ import java.util.concurrent.locks.ReentrantLock;
  * Runs tasks at their times, on a thread of its own. A task must not block.
  *
  * <p>Most tasks are canceled before their time. So a new task wakes the thread only if it is due before the thread
- * wakes by itself, and a canceled task leaves the thread alone. An executor of the JDK is woken by each task that
- * becomes the first of its queue.
+ * wakes by itself, and a canceled task does not. An executor of the JDK is woken by each task that becomes its first.
  */
 final class Timer {
     /** A task, until it runs or is canceled. */

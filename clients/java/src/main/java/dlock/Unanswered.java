@@ -3,8 +3,7 @@ package dlock;
 import java.util.List;
 
 /**
- * Says that a command was not answered, and perhaps not even sent. The command may be sent again. This exception does
- * not leave the package.
+ * Says that a command was not answered, and perhaps not sent. It may be sent again. Does not leave the package.
  */
 final class Unanswered extends RuntimeException {
     private static final long serialVersionUID = 1;
@@ -37,8 +36,7 @@ final class Unanswered extends RuntimeException {
     }
 
     /**
-     * Returns whether the command may be sent again: it was not answered, or it was refused only for the moment or only
-     * by this server.
+     * Returns whether the command may be sent again: it has no answer, or was refused only now or only by this server.
      */
     static boolean mayRepeat(Throwable failure) {
         return failure instanceof ServerException

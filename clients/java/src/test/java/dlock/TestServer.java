@@ -303,8 +303,7 @@ final class TestServer implements AutoCloseable {
 
     /**
      * Fails unless ten waiters are served in order after that time. On a busy machine, the command of a waiter may time
-     * out before the waiter's next command has taken over its place. The server counts such a timeout ({@code lost}),
-     * and then all wait again.
+     * out before the waiter's next command has taken over its place. The server counts this, and then all wait again.
      */
     void servesInOrder(DLock lock, long millis) throws Exception {
         String name = lock.names().get(0);

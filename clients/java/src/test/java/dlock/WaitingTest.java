@@ -235,8 +235,7 @@ final class WaitingTest {
 
     @Test
     void an_asynchronous_acquisition_waits_without_a_thread() throws Exception {
-        // Other test classes run at the same time and start threads, too. The threads of this client are in a group of
-        // their own.
+        // Other test classes start threads, too, so the threads of this client are in a group of their own.
         ThreadGroup group = new ThreadGroup("asynchronous");
         CompletableFuture<Void> tested = new CompletableFuture<>();
         new Thread(group, () -> {

@@ -26,8 +26,7 @@ pub(crate) struct Lanes {
     renewals: Work,
     ended: Work,
     lapsed: Work,
-    /// The highest `weighted_us` of all lanes that were served. If no lane has work, the next one that gets work begins
-    /// here.
+    /// The highest `weighted_us` of all lanes that were served. Without work in any, the next one begins here.
     latest: u64,
 }
 

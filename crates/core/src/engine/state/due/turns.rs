@@ -20,8 +20,7 @@ use crate::{ClientId, UnixMs};
 const SHARE_US: u64 = 100;
 /// How many accounts may be kept beyond two for each client with work, before clients without work are forgotten.
 const REMEMBERED: usize = 64;
-/// How many accounts a charge looks at. An insertion opens one account at most, and a charge follows each insertion: so
-/// accounts do not pile up.
+/// How many accounts a charge looks at. An insertion opens one account at most, and a charge follows it.
 const LOOKED_AT: usize = 2;
 
 /// The locks that are due.

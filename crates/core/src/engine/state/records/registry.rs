@@ -29,8 +29,7 @@ pub(crate) enum Since {
 pub(crate) struct Registry {
     /// Boxed, because the map keeps the places of removed records.
     records: SlotMap<RecordId, Box<Record>>,
-    /// The ids of the records by the names of their locks. The hashes are kept, so that growing the table reads no
-    /// record.
+    /// The ids of records by name. The hashes are kept, so that growing the table reads no record.
     names: HashTable<(u64, RecordId)>,
     databases: Databases,
     hasher: FixedState,

@@ -386,8 +386,7 @@ impl NamedSessions {
         had_some
     }
 
-    /// Returns whether the indexes agree, and all open sessions have the loads and numbers of holds that `bound`
-    /// counts.
+    /// Returns whether the indexes agree, and all open sessions have the loads and holds that `bound` counts.
     #[cfg(feature = "check")]
     pub(crate) fn audit(&self, bound: impl Fn(NamedId) -> (Load, usize)) -> bool {
         let of_user = |user: &[u8]| -> Load {

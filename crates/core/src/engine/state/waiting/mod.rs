@@ -166,8 +166,7 @@ impl<T> Waiters<T> {
         self.by_session.range((named, lowest)..).next().filter(|(its, _)| *its == named).map(|(_, id)| *id)
     }
 
-    /// Returns the waiting request that this one repeats. It has the same owner and id, and waits for exactly these
-    /// locks.
+    /// Returns the waiting request that this one repeats: of this owner and id, for exactly these locks.
     pub(crate) fn repeated(&self, request: &Request, records: &[RecordId]) -> Option<WaiterId> {
         request.id.as_ref()?;
         let is_same = |waiter: &Waiter<T>| {

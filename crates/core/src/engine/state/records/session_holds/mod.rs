@@ -61,8 +61,7 @@ pub(crate) struct SessionHolds {
     next: HoldId,
     /// The changes in the loads and in the numbers of holds of sessions that were not taken yet.
     load_changes: SmallVec<[LoadChange; 2]>,
-    /// Whether the holds are gone from the lock: they count for no named session, and the bindings only have to be
-    /// freed.
+    /// Whether the holds are gone from the lock: they count for no named session, and only have to be freed.
     is_uncounted: bool,
 }
 
@@ -426,8 +425,7 @@ impl SessionHolds {
         Some((std::mem::replace(self, kept), ended))
     }
 
-    /// Frees at most `most` bindings of holds that are gone from the lock. Returns the sessions whose last binding here
-    /// was among them.
+    /// Frees at most `most` bindings of holds that are gone. Returns the sessions whose last binding was among them.
     pub(crate) fn take_apart(&mut self, most: usize) -> Vec<SessionKey> {
         // No one reads these lists any more, and removing a session from a long list takes time.
         self.ended.clear();
