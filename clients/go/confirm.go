@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// confirm renews the grant, because too little of its lease is certain: the lease may have begun when the request was
-// sent, or the session may have ended meanwhile.
+// confirm renews the grant, because too little of its lease is certain, or the session may have ended meanwhile.
 func (a *acquisition) confirm(again bool) (turn, error) {
 	key := a.target.keys[0]
 	p, err := a.client.poolOf(a.io, key, again, a.confirmBy())

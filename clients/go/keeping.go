@@ -325,8 +325,7 @@ func (l *Lock) capped(number int) {
 	})
 }
 
-// changes runs a function that changes the lease, and sets the timer to its new end. If the lease is over, the lock
-// is lost instead: nothing revives it.
+// changes runs a function that changes the lease, and sets the timer to the new end. After the end, the lock is lost.
 func (l *Lock) changes(what func(now time.Time)) {
 	l.mu.Lock()
 	now := time.Now()

@@ -112,8 +112,7 @@ type DedicatedClient interface {
 }`,
 }
 
-// compile compiles an example in the module that the commands of the README have made. Statements become the body of a
-// function. An example that begins with a declaration stays as it is.
+// compile compiles an example in the module of the README: declarations as they are, statements in a function.
 func compile(t *testing.T, directory, example string) {
 	t.Helper()
 	if !strings.HasPrefix(example, "type ") && !strings.HasPrefix(example, "func ") {

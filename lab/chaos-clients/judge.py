@@ -25,8 +25,7 @@ OPENING, ACKNOWLEDGING = 1_250 * MS, 1_000 * MS
 SHORT = 500
 # The least time in which a package tries to clean up after a canceled acquisition.
 CLEANING = 3_000 * MS
-# A hold that ended this long before a request does not explain its refusal. Also the time that it takes to replace a
-# connection that was cut.
+# A hold that ended this long before a request does not explain its refusal. Connections are replaced in this time, too.
 SECOND = 1_000 * MS
 # The timeout of named sessions, in ms.
 TIMEOUT = 1500

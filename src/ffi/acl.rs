@@ -61,8 +61,7 @@ pub struct User {
     db: c_int,
 }
 
-/// The function that tells whether a user may run a command in a database. Valkey 9.1 and later have it: there, a user
-/// may have rights by database.
+/// The function that tells whether a user may run a command in a database: Valkey 9.1 and later have such rights.
 type CheckInDb = unsafe extern "C" fn(
     *mut raw::RedisModuleUser,
     *mut *mut raw::RedisModuleString,

@@ -158,8 +158,7 @@ rust() {
     program "$home/files/dlock-client/README.md" rust \
         'redis://127.0.0.1' "redis://$DLOCK_TEST_HOST:$DLOCK_TEST_PORT" >src/main.rs
     cargo run --quiet
-    # The client and all crates that it needs without TLS: 65 now, the project's own two among them. A new dependency
-    # that brings many others fails here.
+    # The client and the crates that it needs without TLS, 65 now. A dependency that brings many others fails here.
     local crates
     crates=$(cargo tree --package dlock-client --edges normal --prefix none --no-dedupe | sort -u | wc -l)
     ((crates < 70)) || { echo "dlock-client needs $crates crates"; return 1; }

@@ -18,8 +18,7 @@ cp -r clients/node/{test,examples} "$home/"
 cp -r clients/node/README.md docs/permissions.md tests/clients/{histories,tables} "$home/"
 cd "$home"
 tsc=node_modules/.bin/tsc
-# First the types of the sources are checked; then those of programs that use the package, as ES modules and as
-# CommonJS, and of the programs in its README.
+# Checks the types of the sources, then of programs that use the package, as ES modules and CommonJS, and the README's.
 "$tsc" --project checkout/tsconfig.json --typeRoots node_modules/@types
 rm -rf readme
 node test/readme.mjs README.md readme

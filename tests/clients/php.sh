@@ -70,8 +70,7 @@ block() {
     awk -v wanted="$1" '/^```php$/ { block++; inside = 1; next } /^```$/ { inside = 0 } inside && block == wanted' clients/php/README.md
 }
 
-# The first two blocks of the README are a program, which prints a fencing token. The servers are those of the test: a
-# socket has port 0.
+# The first two blocks of the README print a fencing token. The servers are the test's: a socket has port 0.
 {
     echo '<?php require "Symfony/Component/Lock/autoload.php"; require "clients/php/src/DlockStore.php";'
     for each in 1 2; do block "$each"; done |

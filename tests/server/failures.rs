@@ -35,8 +35,7 @@ enum Freed {
 
 /// The most that "at once" takes: enough for a busy machine, and less than the lease or the time of a keepalive.
 const AT_ONCE: Duration = Duration::from_millis(1500);
-/// The most that the end of a named session takes: its timeout of 600 ms, the 200 ms in which the server notices the
-/// end, and time for a busy machine.
+/// The most that the end of a named session takes: 600 ms, 200 ms to notice it, and time for a busy machine.
 const AFTER_THE_TIMEOUT: Duration = Duration::from_millis(2300);
 /// How long a test watches that nobody gets a lock that is kept: longer than the other times.
 const KEPT: Duration = Duration::from_millis(2500);

@@ -6,8 +6,7 @@ use redis::Value;
 use crate::support::replica::counter;
 use crate::support::{Client, Server, bytes_of, int_of, list_of, lock_info, soon};
 
-/// Returns a client that is logged in as a user of this name, with these rights in addition to those for named
-/// sessions.
+/// Returns a client that is logged in as a user of this name, with these rights and those for named sessions.
 fn user(server: &Server, admin: &mut Client, name: &str, rights: &str) -> Client {
     admin.ok(format!("ACL SETUSER {name} reset on >p ~{name}:* +@connection +dlock.session +dlock.acquire +dlock.renew +dlock.release -client|kill {rights}"));
     let mut client = server.client();

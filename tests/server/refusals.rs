@@ -49,8 +49,7 @@ fn a_failed_save_refuses_every_write() {
     assert!(client.int(format!("DLOCK.CHECK k {token}")) > 0);
 }
 
-/// The order: syntax and ranges, the type of the key, the session, a deadlock that needs no search, too many waiters, a
-/// deadlock by a cycle.
+/// The order: syntax, ranges, type, session, a deadlock without a search, too many waiters, a deadlock by a cycle.
 #[test]
 fn of_several_errors_the_first_in_order_is_returned() {
     let (server, mut client) = Server::conf("dlock.max-waiters 1").with_client();

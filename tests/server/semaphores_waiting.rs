@@ -340,8 +340,7 @@ fn a_lack_of_permits_is_no_part_of_a_cycle() {
     let mut b = server.waiter("DLOCK.SACQUIRE pool b 1 BLOCK 50");
     b.gives_up();
     assert_eq!(counter(&mut client, "deadlocks"), 0);
-    // Any of several holders may give a permit back, but an exclusive hold has one owner. A wait for that owner can be
-    // part of a cycle.
+    // Any of several holders may give a permit back; an exclusive hold has one owner, who can be part of a cycle.
     client.int("DLOCK.WLOCK strict a");
     assert!(client.error("DLOCK.SACQUIRE strict b 1 BLOCK 0").starts_with("DEADLOCK "));
     client.int("DLOCK.RELEASE lock b");

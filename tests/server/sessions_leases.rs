@@ -94,8 +94,7 @@ fn a_hold_with_a_short_lease_of_its_own_is_not_bound_by_a_renewal() {
         assert_eq!(counter(&mut client, "sessions"), 1);
         client.int("DLOCK.RELEASE short a");
     }
-    // A hold with an absolute lease has as its own lease the time that was left at the grant, which is long enough
-    // here.
+    // A hold with an absolute lease has the time left at the grant as its own lease: long enough here.
     let end = client.now() + 200_000;
     client.int(format!("DLOCK.ACQUIRE k a PXAT {end}"));
     assert_eq!(session.int("DLOCK.RENEW k a SESSION"), 1);

@@ -50,8 +50,7 @@ impl Field {
         self.board.lock().expect("no other client has failed")
     }
 
-    /// Notes that a client has got what it asked for, and asserts that it may have it. `seen` is the number of grants
-    /// before its request.
+    /// Notes a grant, and asserts that the client may have it. `seen`: the number of grants before its request.
     #[track_caller]
     fn enters(&self, number: usize, want: &Want, seen: usize) {
         let mut board = self.board();

@@ -16,8 +16,7 @@ const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 
-/// Acquires the lock `ahead` and lifts its token, and with it the server's token clock, to half an hour ahead. Returns
-/// the token.
+/// Acquires the lock `ahead`, lifts its token and so the token clock to half an hour ahead, and returns the token.
 #[track_caller]
 fn half_an_hour_ahead(client: &mut Client) -> i64 {
     client.ok("CONFIG SET dlock.max-token-lead 3600000");

@@ -274,8 +274,7 @@ fn a_replica_is_upgraded_first_and_takes_over() {
     old_reads(&old, &new, PREVIOUS_READS_OURS.streamed, "the stream of the new primary");
 }
 
-/// Asserts that the old server has the locks of the new one if the previous release can read them. Otherwise, asserts
-/// that its log says why not.
+/// Asserts that the old server has the locks of the new one or, if it cannot read them, that its log says why not.
 #[track_caller]
 fn old_reads(old: &Server, new: &Server, is_read: bool, what: &str) {
     if is_read {
@@ -317,8 +316,7 @@ struct Restart {
     log: String,
 }
 
-/// Starts a server with the module `from`, fills it, and restarts it with the module `to`. If the server does not start
-/// again, the error is its log.
+/// Starts a server with the module `from`, fills it, and restarts it with `to`. If that fails, the error is its log.
 #[track_caller]
 fn restart(from: Setup, to: &Setup, (lines, keep): (&str, &str), fill: fn(&mut Client)) -> Result<Restart, String> {
     let (mut server, mut owner) = from.conf(lines).start().with_client();

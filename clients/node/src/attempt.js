@@ -116,8 +116,7 @@ class Attempt {
   }
 
   /**
-   * Time has passed since the grant was read, for example while replicas acknowledged it. After a third of the lease,
-   * the grant is confirmed by a renewal.
+   * Time has passed since the grant was read, for example for replicas. After a third of the lease, it is confirmed.
    *
    * @param {number} now
    * @returns {Step}

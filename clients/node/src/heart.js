@@ -378,8 +378,7 @@ class Heart {
       for (const binding of some) this.#bound(binding, replies.splice(0, binding.info.length));
     } catch (error) {
       if (!isAnswer(error) || (isNoSession(error) && !this.#pinned)) throw error;
-      // The server refused one of the bindings, so each is tried alone. The next round tries again with those that
-      // fail, until their holds are not certain any more.
+      // The server refused one of the bindings, so each is tried alone. The next round repeats those that fail.
       if (some.length > 1) for (const binding of some) await this.#bind([binding]);
       else if (isWrongType(error)) this.#loseSome(some, 'the key is no lock any more');
       else if (isNoSession(error)) some.forEach((binding) => this.#isElsewhere(binding));

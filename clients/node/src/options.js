@@ -92,8 +92,7 @@ function termsOf(options) {
   const session = bindsTo === true;
   checkHold(maxHold, atLeast, session || named !== undefined);
   return {
-    // Without a given lease, a lock of a session gets the lease that the session needs. The server refuses a lease that
-    // is longer than the hold can be.
+    // A lock of a session gets at least the lease that the session needs. The server refuses one beyond the cap.
     lease: Math.min(named?.leaseOf(options.lease ?? 1) ?? lease, maxHold),
     ...{ wait, answer, outage, mode, session, named },
     ...{ replicas, replicasTimeout, maxHold, atLeast, renew, owner, signal },
@@ -175,8 +174,7 @@ function withoutMode(options) {
 }
 
 /**
- * Checks the options of a run once in a period. Its lock stays for the period, so it has no `atLeast` of its own, and
- * no session, whose end would free the lock.
+ * Checks the options of a run once in a period: its lock stays for the period, and a session would free it earlier.
  *
  * @param {unknown} options
  */

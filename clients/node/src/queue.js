@@ -217,8 +217,7 @@ async function alive(request, connection, replies) {
 }
 
 /**
- * Returns whether a connection still leads to the server of the program's client, and whether that server answers the
- * client. An error is an answer.
+ * Returns whether a connection still leads to the server of the program's client, and that server answers it.
  *
  * @param {Request} request
  * @param {Connection} connection

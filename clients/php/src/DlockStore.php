@@ -266,9 +266,8 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     }
 
     /**
-     * Whether the hold of a grant is certain. Its lease began at some time during the wait, but counts from when the
-     * request was sent. If by that less than two thirds of the lease are left, the hold is renewed. False: it has
-     * ended.
+     * Whether the hold of a grant is certain. Its lease counts from when the request was sent. If less than two thirds
+     * of it are left, the hold is renewed. False: it has ended.
      *
      * @param array{token: int, mode: string, until: float} $hold
      */

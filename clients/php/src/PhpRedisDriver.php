@@ -63,8 +63,7 @@ final class PhpRedisDriver extends Driver
 
                 return self::refused($error);
             }
-            // No answer has come, or the server writes nothing now. Another command would take a late answer for its
-            // own: after close(), it connects again.
+            // No answer has come, or the server writes nothing. Another command could take a late answer for its own.
             $this->redis->close();
             try {
                 $this->select();

@@ -578,8 +578,7 @@ $tests = [
         proc_terminate($server, SIGKILL);
     },
     'a server that hangs: no call takes longer than the limit of the client' => function (string $name) {
-        // The limits of the tasks, in seconds: the client waits 2 s for a reply. A blocking acquisition has its longest
-        // wait of 1 s, and 5 s more for a late reply.
+        // In seconds: the client waits 2 s for a reply. An acquisition waits 1 s at most, and 5 s for a late reply.
         foreach ([false, true] as $isCluster) {
             $make = fn (int $database, bool $holds, callable $task) => function (int $port, int $number) use ($isCluster, $database, $holds, $task, $name) {
                 $redis = $isCluster ? new RedisCluster(null, ["127.0.0.1:$port"], 2, 2) : new Redis();

@@ -76,8 +76,7 @@ def wake_ups(address: dict[str, Any], kind: type, rounds: int) -> list[float]:
         thread = threading.Thread(target=wait)
         thread.start()
         asked.wait()
-        # The lock of redis-py looks every 0.1 s. The waiter has looked once before the release, and each round releases
-        # at another moment between two looks.
+        # The lock of redis-py looks every 0.1 s. After its first look, each round releases at another moment.
         time.sleep(0.11 + 0.1 * ((number * 0.618) % 1))
         while not waits(holding, name, kind):
             time.sleep(0.001)

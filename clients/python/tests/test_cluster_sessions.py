@@ -153,8 +153,7 @@ async def test_a_session_begins_on_the_next_primary(kit: Kit, nodes: list[Node])
         soon("it is up", lambda: all(b"cluster_state:ok" in command(each, "CLUSTER", "INFO") for each in clients))
         session = kit.session(client=own, timeout=12)
         await session.open()
-        # Without a wait, an acquisition looks for a server for one second. redis-py may need longer, because it reads
-        # the slots again at each step.
+        # An acquisition without a wait looks for a server for a second. redis-py, reading the slots again, needs more.
         lock = kit.extra(name, client=own, session=session, blocking_timeout=10)
         assert await lock.acquire() and bound(replica.client) == {name}
         await session.close()

@@ -19,8 +19,7 @@ Entry = Struct.new(:thread, :hold)
 
 def seconds(ms) = ms && ms / 1000.0
 
-# Returns the client of a lock, and its session. All locks that are `named` share one client and one session per port. A
-# session that has ended is replaced.
+# Returns the client of a lock and its session. All `named` locks of a port share both. An ended session is replaced.
 def client(request)
   at = { host: "127.0.0.1", port: request["port"] }
   at = { host: "locks", sentinels: [at] } if request["by"] == "sentinel"

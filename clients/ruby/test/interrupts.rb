@@ -11,8 +11,7 @@ Stop = Class.new(Exception) # rubocop:disable Lint/InheritException -- like Time
 LIBRARY = File.expand_path("../lib", __dir__)
 STEP = Integer(ENV.fetch("DLOCK_LINES", "3"))
 
-# Runs the block in this thread, and interrupts it at these lines, counted as they are executed. Returns whether the
-# block gets as far as the first of them.
+# Runs the block, and interrupts it at these lines, as they are executed. Returns whether it gets to the first.
 def interrupt(lines, &work)
   seen = 0
   main = Thread.current

@@ -248,8 +248,7 @@ end
 class ProcessesTest < Minitest::Test
   include OnServer
 
-  # Runs a block in a forked process, which sleeps afterwards. Returns the process id, and the end of a pipe from which
-  # to read what the block writes.
+  # Runs a block in a forked process, which then sleeps. Returns its id, and a pipe with what the block writes.
   def elsewhere
     read, write = IO.pipe
     pid = fork do

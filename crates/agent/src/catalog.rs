@@ -106,8 +106,7 @@ fn flag(of_module: &'static str) -> Option<&'static str> {
     }
 }
 
-/// Returns the entry of a command in `COMMAND INFO`. The ACL categories, tips, key specifications and subcommands are
-/// empty.
+/// Returns the entry of a command in `COMMAND INFO`, without ACL categories, tips, key specifications and subcommands.
 pub(crate) fn info(name: &str, arity: i64, flags: &[&'static str], (first, last): (i64, i64)) -> Reply {
     let nothing = || Reply::Array(Vec::new());
     Reply::Array(vec![

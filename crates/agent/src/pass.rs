@@ -45,8 +45,7 @@ pub(crate) struct Upstream {
 /// How a command ended.
 pub(crate) enum Outcome {
     Reply(Reply),
-    /// The request may or may not have been carried out. The agent closes the client's connection, so that the client
-    /// sees what it would see if its server failed.
+    /// The request may or may not have been carried out, so the client's connection ends, as if its server had failed.
     Unknown(String),
     /// The client is gone.
     Gone,
@@ -182,8 +181,7 @@ impl Upstream {
                 Err(failed) => failed,
             };
             match &failed {
-                // The server was demoted, and may lose the write that this command is about (`WAIT`). The client
-                // decides whether to repeat the write.
+                // The server was demoted, and may lose the last write. The client decides whether to repeat it.
                 Unanswered::Later(_) if call.is_about_last => return Err(failed),
                 Unanswered::NotSent(_) | Unanswered::Later(_) => {}
                 Unanswered::Unknown(_) if call.is_repeatable => {
@@ -232,8 +230,7 @@ impl Upstream {
         Err(gone)
     }
 
-    /// Sends a command once, to the servers that it is for. A command about the last write (`WAIT`) must follow that
-    /// write on the same connection.
+    /// Sends a command once. One about the last write (`WAIT`) must follow that write on the same connection.
     async fn ask(&mut self, command: &Cmd, call: &Call, patience: Option<Duration>) -> Result<Reply, Unanswered> {
         if call.is_for_each && self.is_cluster().await? {
             return self.ask_each(command).await;

@@ -109,8 +109,7 @@ async fn a_late_copy_of_the_agents_request_is_no_refusal() {
     assert!(waiter.granted() > 0);
 }
 
-/// The agent sends a command once more if its connection has ended. If the command does not wait, a nil that answers
-/// the repeat is the reply to the client.
+/// The agent sends a command once more if its connection has ended. If it does not wait, nil is the client's reply.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_nil_that_answers_a_repeat_without_a_wait_is_the_reply() {
     let server = Server::start();

@@ -56,8 +56,7 @@ fn main() -> ExitCode {
     ExitCode::from(output::finish(code))
 }
 
-/// Does the duties of a container's first process, to reap orphans and to end by signals, as far as the subcommand does
-/// not do them itself.
+/// Does the duties of a container's first process, unless the subcommand does: reaps orphans, and ends by signals.
 fn act_as_first_process(command: &Command) -> std::io::Result<()> {
     match command {
         Command::Run(_) | Command::Acquire(_) => Ok(()),

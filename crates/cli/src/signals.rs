@@ -31,8 +31,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Blocks the signals, and reads them from now on. Call this before there is another thread, which would not block
-    /// them.
+    /// Blocks the signals, and reads them from now on. Call this first: an earlier thread would not block them.
     pub fn take() -> io::Result<Self> {
         // Signals that this process was started to ignore stay ignored.
         let ignored = ignored();

@@ -295,8 +295,7 @@ impl Found {
         lines
     }
 
-    /// Returns the steps that are left for a person on the machine of the server. `redis_cli` is the command that
-    /// reaches the server.
+    /// Returns the steps that are left for a person on the server's machine, which the command `redis_cli` reaches.
     fn left_to_do(&self, redis_cli: &str) -> Vec<String> {
         let mut lines = vec!["left to do on its machine:".to_owned()];
         match (self.is_replica, self.replicas.is_empty()) {

@@ -26,8 +26,7 @@ pub trait Surroundings {
     /// Returns the time of the machine's monotonic clock.
     fn uptime(&self) -> Uptime;
 
-    /// Returns for how long the server has worked. A server that does not know counts the time in which it did nothing,
-    /// too.
+    /// Returns for how long the server has worked. A server that cannot tell counts all time.
     fn worked(&self) -> Duration {
         Duration::from_micros(self.uptime().us())
     }

@@ -438,8 +438,7 @@ impl Gather {
     }
 }
 
-/// The least time from the gate server's answer to the next `PING` of a client in its queue. A longer timeout of a
-/// server takes its place.
+/// The least time between an answer of the gate server and the next `PING`, unless a server's timeout is longer.
 const PROBE_EVERY: Duration = Duration::from_secs(4);
 
 /// By how many µs a granted token may be lower than the token to ask for, and still be ahead of the servers' clocks.

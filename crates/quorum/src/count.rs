@@ -91,8 +91,7 @@ impl Acquisition {
     /// its attempt instead.
     fn turn_away(&mut self, now: Duration, calls: &mut Vec<Call>) {
         if self.patience == Patience::None {
-            // The answers tell whether a majority is up, so the attempt ends with those of a majority or of all
-            // servers.
+            // The answers tell whether a majority is up: the attempt ends with those of a majority or of all.
             let answered = self.votes.count(|vote| !matches!(vote, Vote::Open | Vote::Failed));
             if answered >= self.terms.majority() || self.votes.count(|vote| vote == Vote::Open) == 0 {
                 self.fail(now, calls);

@@ -89,8 +89,7 @@ rescue StandardError => e
   visit.error(e)
 end
 
-# Pays an order once. Its file plays a database that refuses rows whose token is lower than one that it has: the file
-# takes all rows, and ../rules.py leaves those out.
+# Pays an order once. The file plays a database that refuses lower tokens: ../rules.py leaves such rows out.
 def charge(visit, hold, order)
   File.open(order, "a+") do |rows|
     rows.sync = true

@@ -194,8 +194,7 @@ impl Program {
         done
     }
 
-    /// A candidate of an election. Waits for the lock, and leads until the lock is lost, 1 to 6 s have passed, or the
-    /// program stops.
+    /// A candidate of an election. Leads until the lock is lost, 1 to 6 s have passed, or the program stops.
     async fn stand(&self) {
         let visit = Visit::asks(self, "leader", 2000, -1, None);
         let mut stopping = self.stopping.clone();
@@ -220,8 +219,7 @@ impl Program {
         sleep(Duration::from_millis(100)).await;
     }
 
-    /// A job that the scheduler of each machine starts once in each period of 4 s, up to 30 ms late. The lock is kept
-    /// for nine tenths of the period.
+    /// A job that each machine starts every 4 s, up to 30 ms late. The lock stays for nine tenths of that.
     async fn report(&self) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() % 4000;
         let next = Duration::from_millis(4000 - u64::try_from(now).unwrap_or(0)) + between(0, 30);

@@ -27,8 +27,7 @@ enum Word<'a> {
 }
 
 impl Names {
-    /// Compares a written transcript with a real one, and remembers new names. An error shows both. A last line `...`
-    /// of the written one stands for the rest of a reply.
+    /// Compares a written transcript with a real one. An error shows both. A last line `...` stands for any rest.
     pub fn compare(&mut self, written: &str, real: &str) -> Result<(), String> {
         let differ = || Err(format!("--- written\n{written}\n--- real\n{real}"));
         let beginning = written.trim_end().strip_suffix("\n...");

@@ -7,8 +7,7 @@ use crate::support::replica::counter;
 use crate::support::state::{assert_same_but_for_grace, state};
 use crate::support::{Client, Server, req};
 
-/// Returns the ways to free the lock `k` of the owner `a`: a command to run before, or none, and the commands that free
-/// the lock.
+/// Returns the ways to free the lock `k` of `a`: a command to run before, or none, and those that free it.
 fn ways(client: &mut Client) -> Vec<(&'static str, Vec<Cmd>)> {
     let way = |before: &'static str, act: &str| {
         let words: Vec<_> = act.split(' ').collect();

@@ -1,5 +1,4 @@
-// Package redislock has the types and functions that the tests of bsm/redislock use, on top of dlock's package for Go.
-// The calls are translated as docs/migration.md describes.
+// Package redislock has what the tests of bsm/redislock use, by dlock's package for Go, as docs/migration.md tells.
 package redislock
 
 import (

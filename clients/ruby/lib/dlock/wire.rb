@@ -78,8 +78,7 @@ module Dlock
       true
     end
 
-    # Whether the connection is this process's own and open, each command has its reply, as far as is known here, and no
-    # reply said that the server is no primary.
+    # Whether the connection is open, of this process, has all its replies, and none said that the server is no primary.
     def clean? = !@replica && @unread.zero? && @pid == Process.pid && !closed? && @buffer.empty?
 
     # Whether another command may be sent: the server has not closed the connection either.

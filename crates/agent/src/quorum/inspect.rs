@@ -61,8 +61,7 @@ impl Quorum {
         Some(Reply::error(why))
     }
 
-    /// Answers `EXISTS`: the number of these locks that a majority of the servers has as held. Clients send it to see
-    /// whether anything answers.
+    /// Answers `EXISTS`: how many of the locks a majority has as held. Clients send it to see whether anything answers.
     pub async fn exists(&self, request: &Request) -> Reply {
         let mut count = 0;
         for key in request.after(1) {

@@ -1,7 +1,6 @@
 //! Random histories of clients: each request gets one reply, in order, however its wait ends.
 //!
-//! The server and its clients run in one thread, over sockets. A failure names the seed of its history. `DLOCK_SEED` is
-//! the seed of the first history that is played.
+//! The server and its clients run in one thread, over sockets. `DLOCK_SEED` repeats from the seed that a failure names.
 
 #![allow(
     clippy::unwrap_used,

@@ -115,8 +115,7 @@ async fn an_upgrade_that_is_dropped_does_not_affect_its_reader() {
     freed(&server, "doc");
 }
 
-/// The two upgrades have the same owner. The proxy delays the end of the first one's connection, so the server still
-/// has the first upgrade in the queue when the second one comes.
+/// The two upgrades have the same owner. The proxy delays the end of the first, which is still in the queue.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upgrade_that_is_dropped_does_not_affect_the_next_one() {
     let server = Server::start();

@@ -271,8 +271,7 @@ async fn a_redirected_connection_with_an_unread_reply_delays_no_later_request() 
     freed(&cluster.nodes[home], "job");
 }
 
-/// The client renews a grant after a wait without its token, before `WAIT`. A copy of this renewal may arrive late,
-/// even after the answer to another copy.
+/// The client renews a grant after a wait without its token. A copy of this renewal may arrive late.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_renewal_of_a_grant_that_comes_late_is_counted() {
     let (primary, _replica) = pair();

@@ -1,5 +1,4 @@
-//! The reference for an acquisition: which command to send next, and its outcome. The rules are those of
-//! `tests/clients/histories/README.md`.
+//! The reference for an acquisition: what to send next, and its outcome (`tests/clients/histories/README.md`).
 
 use std::fmt;
 

@@ -82,8 +82,7 @@ impl How {
             }
             several => (SEVERAL[several - 14].to_vec(), How::new(Command::Macquire)),
         };
-        // The bits of `flags` decide whether the request waits, is bound, and has an id, the owner `*`, a MINTOKEN or a
-        // MAXHOLD.
+        // The bits of `flags`: whether the request waits, is bound, has an id, the owner `*`, a MINTOKEN, a MAXHOLD.
         let (who, flags) = (bytes.below(16), bytes.byte());
         // Some requests come from an owner that holds the lock, and upgrade it.
         let upgrades = how.command == Command::Racquire && who >= 8;

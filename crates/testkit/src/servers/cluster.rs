@@ -70,8 +70,7 @@ impl Cluster {
         self.client(from).ok(format!("MIGRATE 127.0.0.1 {} {key} 0 10000", self.nodes[to].port()));
     }
 
-    /// Ends the move of the key's slot: every node learns the new owner. The target is first, so that no node sends
-    /// clients to a target that sends them back.
+    /// Ends the move of the key's slot: every node learns the new owner, the target first.
     pub fn end_move(&self, key: &str, to: usize) {
         let slot = self.client(0).int(format!("CLUSTER KEYSLOT {key}"));
         let id = self.id(to);

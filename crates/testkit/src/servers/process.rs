@@ -69,8 +69,7 @@ pub fn sentinel_command(home: &Path) -> Command {
     command
 }
 
-/// Lets the kernel kill the process when the thread that starts it ends; at the latest, when the test process does. Use
-/// [`spawn`], whose thread does not end.
+/// Lets the kernel kill the process when the thread that starts it ends: use [`spawn`], whose thread does not end.
 pub fn die_with_the_tests(command: &mut Command) {
     // SAFETY: `prctl` is async-signal-safe and touches nothing of the parent.
     unsafe {

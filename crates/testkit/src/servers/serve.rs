@@ -25,8 +25,7 @@ impl Serve {
         Self::at(program, options, 0)
     }
 
-    /// Starts the program on this port. For a test that starts it again, because no other program may take the port
-    /// meanwhile: see [`free_port`](crate::process::free_port).
+    /// Starts the program on this port, for a test that starts it again: see [`free_port`](crate::process::free_port).
     #[track_caller]
     pub fn at(program: &Path, options: &[&str], port: u16) -> Self {
         let options: Vec<_> = options.iter().map(|option| (*option).to_owned()).collect();

@@ -52,9 +52,8 @@ struct Member {
 }
 
 impl Ring {
-    /// Gives the resource to the first client, and lets the others wait for it, one behind the other. The owners have
-    /// the numbers from `first_owner` on. After each request that waits, a `PING` on `control` makes sure that the
-    /// server has read it.
+    /// Gives the resource to the first client, and lets the others wait for it in order. Owners have numbers from
+    /// `first_owner` on. A `PING` on `control` makes sure that the server has read each request.
     pub fn form(
         crowd: impl IntoIterator<Item = Connection>,
         resource: Resource,
@@ -81,8 +80,7 @@ impl Ring {
         Ok(Self { members, resource })
     }
 
-    /// Passes the resource from the first member to the second; then the first waits at the end. Returns the time from
-    /// sending the resource to receiving it.
+    /// Passes the resource to the second member; the first waits at the end. Returns the time until it was received.
     pub fn pass(&mut self) -> Result<Duration, Error> {
         let (mut giver, time) = self.hand_over()?;
         giver.connection.send(&giver.wait.bytes)?;

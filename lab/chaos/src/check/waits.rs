@@ -33,8 +33,7 @@ pub fn longest_ms(lives: &[Life]) -> u64 {
     waits.max().unwrap_or(0)
 }
 
-/// Returns when a request with `BLOCK` was answered, in µs, and the limit of its wait, in ms; 0 is no limit. Returns
-/// `None` for other calls, and without an answer.
+/// Returns when a request with `BLOCK` was answered, in µs, and its limit, in ms (0: none). `None`: no such answer.
 fn answered(call: &Call) -> Option<(u64, u64)> {
     let limit = Words::of(&call.command)?.number("BLOCK")?;
     Some((call.reply.as_ref()?.0, limit))

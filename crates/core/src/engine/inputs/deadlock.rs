@@ -72,8 +72,7 @@ pub(super) struct Search<'e, T, S> {
 struct Seen {
     /// The last place up to which requests for several locks were looked at.
     ahead: Option<Place>,
-    /// The holds that were looked at. `Exclusive`: all, because all are in the way of an exclusive request. `Shared`:
-    /// the exclusive hold.
+    /// The holds that were looked at: all for `Exclusive`, because all are in its way; the exclusive one for `Shared`.
     holders: Option<Mode>,
     /// Whether the search may look at the lock; `None` while that is not known.
     is_open: Option<bool>,
@@ -173,8 +172,7 @@ impl<'e, T, S: Keyspace> Search<'e, T, S> {
             return self.pay(1).map(|()| None);
         }
         self.pay(QUEUE)?;
-        // The first request has joined last, so it is ahead of another request only if it is an upgrade. The requests
-        // behind an upgrade wait for its owner.
+        // The first request has joined last, so only an upgrade is ahead of others, which wait for its owner.
         let is_ahead = |waiter: &Waiter<T>| waiter.place < place && waiter.records.contains(&id);
         let first = self.nodes.first().map(|node| node.waiter)?;
         if at > 0 && self.waiters.get(first).is_some_and(is_ahead) {

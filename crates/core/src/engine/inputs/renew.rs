@@ -60,8 +60,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         self.parts.sessions.check_open(session)?;
         let renewed = self.open.lock().renew(self.now.ms(), request);
         let Renewed::Moved(first, second, reach) = renewed else { return Ok(None) };
-        // A lock without a record has no bindings, and gets none: `on_lock` makes a record for a command with a
-        // session.
+        // A lock without a record has no bindings. With a session, `on_lock` has made a record.
         if self.record.is_some() {
             for hold in [Some(&first), second.as_ref()].into_iter().flatten() {
                 self.check_bound(call, hold, request.lease, key)?;

@@ -104,8 +104,7 @@ impl<T> Engine<T> {
             || !self.registry.databases().are_checked()
     }
 
-    /// Does one piece of each kind of work, so that much work of one kind does not delay the others. Returns whether
-    /// there was any.
+    /// Does one piece of each kind of work, so that none delays the others. Returns whether there was any.
     fn step<S: Keyspace>(&mut self, space: &mut S, now: Now, budget: &mut Budget) -> bool {
         let has_tidied = self.end_overdue(now, budget) | self.tidy();
         let ttl = self.parts.backlog.next_ttl();

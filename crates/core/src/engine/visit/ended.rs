@@ -68,8 +68,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         let deadline = hold.up_to_cap(end.deadline());
         let effect = if end.grace.is_some() && deadline > now.ms() {
             let hold = Hold { deadline, ..hold.clone() };
-            // By the clock of the session's end, the hold is live. By a later one, its own lease may be over: the
-            // effect would count a lapse.
+            // By the clock of the session's end, the hold is live. By a later one, the effect could count a lapse.
             Effect { clock: end.at.min(now.ms()), change: Change::Put { hold, expiry: Expiry::Keep } }
         } else if hold.is_live(now.ms()) {
             Effect { clock: now.ms(), change: Change::Remove { owner: owner.clone(), mode: Some(mode) } }

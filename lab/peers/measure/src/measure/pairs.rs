@@ -1,5 +1,4 @@
-//! Measures many clients, each with a lock of its own: what a pair of acquire and release costs, and how many pairs
-//! there are in a second.
+//! Measures many clients, each with a lock of its own: what a pair costs, and how many pairs there are in a second.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -59,9 +59,8 @@ public final class Election implements AutoCloseable {
     }
 
     /**
-     * Ends the election. If this program is the leader, tells the listener for the end of a term, and releases the lock
-     * after that listener has returned. A listener may call this method, too: then the method returns at once, and the
-     * rest follows when that listener has returned.
+     * Ends the election. If this program is the leader, tells the listener for the end of a term, and then releases the
+     * lock. Called by a listener, returns at once: the rest follows when that listener has returned.
      */
     @Override
     public void close() {

@@ -125,10 +125,9 @@ final class Node {
     }
 
     /**
-     * Watches a request that waits. A server that hangs keeps its connections open, so while requests wait, checks on
-     * the shared connection find out whether the server still answers. If it does not, a request whose key is on
-     * another node now loses its connection, so that it is sent there. The other requests keep their places in the
-     * queue.
+     * Watches a request that waits. A server that hangs keeps its connections open, so checks on the shared connection
+     * find out whether the server answers. If not, a request whose key is on another node now loses its connection, so
+     * that it is sent there. The others keep their places in the queue.
      *
      * @param millis how often it has to be known whether the server answers
      */

@@ -36,8 +36,7 @@ import java.util.function.Supplier;
 public final class Session implements AutoCloseable {
     /**
      * The lease of each lock is this many times the session's timeout. The server renews the lease when a third has
-     * passed, so two timeouts are left then. A hold whose session the server has lost, for example by a
-     * restart, therefore outlasts the one timeout for which the client may still count on the hold.
+     * passed, so a hold of a lost session outlasts the one timeout for which the client counts on it.
      */
     static final int LEASES = 3;
 
@@ -76,8 +75,7 @@ public final class Session implements AutoCloseable {
     /** The connection of a session on a node for its heartbeats; else {@code null}. */
     private final Pinned pinned;
 
-    // Guarded by this. A hold calls this session while it holds its own monitor. Therefore no method of a hold is
-    // called while this monitor is held.
+    // Guarded by this. A hold calls this session with its own monitor, so no hold is called with this monitor.
     /** Why it is not open, or {@code null}. */
     private String notOpen = "it was not opened";
     /** Until when the server certainly has it, and when the next heartbeat is due; {@code null}: it was not opened. */
@@ -374,9 +372,8 @@ public final class Session implements AutoCloseable {
     }
 
     /**
-     * Notes that no cap ends the hold before this time. At that time the hold ends for the client, unless the server
-     * has said by then that it may last longer. If the time is near, because the grant came late, the server is asked
-     * at once: the next heartbeat may be too late.
+     * Notes that no cap ends the hold before this time. It ends then for the client, unless the server says by that
+     * time that it may last longer. If that is soon, the server is asked at once: the next heartbeat may be too late.
      */
     void capNotBefore(Bound bound, long time) {
         boolean isSoon;

@@ -41,8 +41,7 @@ pub(crate) struct NamedSessions {
     open: HashMap<NamedId, NamedSession, FixedState>,
     /// The users that have open sessions.
     users: BTreeMap<Rc<[u8]>, UserSessions>,
-    /// The user that was checked last (`None`: the next check begins with the first), and when that was. The next users
-    /// are checked [`BEAT_MS`] later.
+    /// The user that was checked last (`None`: begin with the first), and when: the next are checked [`BEAT_MS`] later.
     checked: (Option<Rc<[u8]>>, Uptime),
     /// The users that were found to be deleted or disabled, whose sessions end.
     lost_users: Vec<Rc<[u8]>>,

@@ -347,8 +347,7 @@ impl SessionHolds {
         Some(NextRenewal { at: (*at).max(self.not_before), deadline, key })
     }
 
-    /// Returns whether all leases have ended at `now`. `false` if there is none, or more than [`FEW`]: these are not
-    /// looked at.
+    /// Returns whether all leases have ended at `now`. `false`: there is none, or more than [`FEW`], not looked at.
     pub(crate) fn has_lapsed(&self, now: UnixMs) -> bool {
         (1..=FEW).contains(&self.len()) && self.bindings.values().all(|binding| binding.deadline <= now)
     }
