@@ -20,7 +20,6 @@ pub(crate) struct Shared {
 /// The servers that keep the locks.
 #[derive(Clone)]
 pub(crate) enum Locks {
-    /// A quorum of servers.
     Quorum(Arc<Quorum>),
     /// One server, or a primary that Sentinels know, to which commands are passed on.
     Passed(Arc<Pass>),

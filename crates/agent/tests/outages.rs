@@ -39,7 +39,6 @@ fn connected(port: u16) -> usize {
     count.expect("the number").parse().expect("a number")
 }
 
-/// Acquires in the background.
 fn wait_for(acquire: Acquire) -> JoinHandle<Result<Guard, Error>> {
     tokio::spawn(acquire.into_future())
 }

@@ -13,7 +13,6 @@ use std::process::Command;
 use dlock_testkit::Server;
 use dlock_testkit::process::die_with_the_tests;
 
-/// The examples, and what each prints.
 const EXAMPLES: [(&str, &str); 4] = [
     ("hold_a_lock", "the report is written, with a fencing token: true\nreleased\n"),
     ("without_tokio", "reads\nnobody writes meanwhile\nwrites\n"),

@@ -13,7 +13,6 @@ module Dlock
 
     def claims? = !@session || @bound
 
-    # The connection has ended.
     def ended = @bound = false
 
     # The server has answered that the hold is bound to a new connection.

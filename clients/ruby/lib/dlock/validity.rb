@@ -95,7 +95,6 @@ module Dlock
     # Notes the answer that the server has no such hold.
     def gone = @state == :held && @state = :lost
 
-    # Notes the release of the hold.
     def release = @state == :held && @state = :released
 
     private

@@ -22,7 +22,6 @@ pub struct Data {
     pub opened: Option<Opened>,
     /// When the answers came, by the clock of this machine.
     pub clock: String,
-    /// The servers that answered.
     servers: Vec<String>,
 }
 

@@ -8,7 +8,6 @@ pub enum Style {
     Head,
     /// The heading of a table.
     Title,
-    /// The selected lock.
     Selected,
     /// A lock for which requests wait.
     Waited,

@@ -8,7 +8,6 @@ use crate::{client_of, contention, freed, in_queue, in_time, is_held, lost, not_
 use dlock_testkit::proxy::Proxy;
 use dlock_testkit::{Server, Stopwatch, soon};
 
-/// Returns the mode of a lock, if it is held.
 async fn mode(client: &Client, name: &str) -> Option<LockMode> {
     in_time(client.info(name)).await.expect("an answer").map(|info| info.mode)
 }

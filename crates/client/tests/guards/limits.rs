@@ -9,7 +9,6 @@ use dlock_testkit::{Server, Stopwatch, soon};
 
 use crate::{client_of, in_queue, in_time, is_held, server_and_client};
 
-/// The limit of a wait.
 const LIMIT: Duration = Duration::from_secs(1);
 /// How much later than its limit a wait may end.
 const LATE: Duration = Duration::from_millis(250);

@@ -65,7 +65,6 @@ pub fn close_words(session: SessionNo) -> Words {
     words(&format!("DLOCK.SESSION session-{session} CLOSE"))
 }
 
-/// Returns the option that names a mode, if any.
 fn mode_words(mode: Option<Mode>) -> Words {
     match mode {
         None => Words::new(),

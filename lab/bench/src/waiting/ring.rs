@@ -18,7 +18,6 @@ pub enum Resource {
 }
 
 impl Resource {
-    /// Returns the request that waits for the resource.
     pub fn wait(self, key: &[u8], owner: &[u8]) -> Request {
         match self {
             Self::Lock => Request::new(&[b"DLOCK.ACQUIRE", key, owner, b"PX", LEASE, b"BLOCK", b"0"], Expect::Positive),
@@ -26,7 +25,6 @@ impl Resource {
         }
     }
 
-    /// Returns the request that gives the resource to the first client that waits.
     pub fn give(self, key: &[u8], owner: &[u8]) -> Request {
         match self {
             Self::Lock => Request::new(&[b"DLOCK.RELEASE", key, owner], Expect::Integer(1)),

@@ -231,7 +231,6 @@ impl<T> Engine<T> {
         true
     }
 
-    /// Ends a named session and its bindings.
     fn end_named(&mut self, named: NamedId, end: SessionEnd) {
         let Some(id) = self.parts.sessions.named.close(named) else { return };
         self.end_session(SessionKey::Named(named), Some(&id), end);

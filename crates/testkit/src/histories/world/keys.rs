@@ -11,7 +11,6 @@ use crate::histories::plain;
 use crate::histories::values::{KEYS, KeyNo};
 
 impl World {
-    /// Does the operation if it is one that changes keys.
     pub(super) fn change_keys(&mut self, op: &Op) {
         self.sync_replica();
         let now = self.naive.now();

@@ -51,7 +51,6 @@ final class NamedSessionTest {
         return holds == null ? -1 : holds.size();
     }
 
-    /** Returns a future of the loss of a hold. */
     private static CompletableFuture<LockLostException> lost(Hold hold) {
         CompletableFuture<LockLostException> lost = new CompletableFuture<>();
         hold.onLost(lost::complete);
