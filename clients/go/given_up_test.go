@@ -102,7 +102,7 @@ func (s *server) waits(client *dlock.Client) (giveUp func()) {
 	}
 }
 
-// spin lets time pass more exactly than time.Sleep, which may take a millisecond longer.
+// spin lets time pass more exactly than time.Sleep.
 func spin(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 	}

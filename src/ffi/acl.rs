@@ -105,14 +105,14 @@ impl User {
     }
 
     /// Returns the first of these commands that the server has, and whether the user may run it. `None` if the server
-    /// has none of them: an operator may have taken commands away (`rename-command`). For a command that it does not
-    /// have, the server refuses and sets `errno`: to `ENOENT`, or by the check in a database to `EINVAL`.
+    /// has none of them: an operator may have taken commands away (`rename-command`).
     pub fn may_run_first<'a>(&self, commands: &[&'a [&'a [u8]]]) -> Option<(&'a [&'a [u8]], bool)> {
         commands.iter().find_map(|words| {
             let names: SmallVec<[KeyName<'_>; 4]> = words.iter().map(|word| KeyName::new(word)).collect();
             // SAFETY: `errno` belongs to this thread.
             unsafe { *libc::__errno_location() = 0 };
             let may = self.may_send(names.iter().map(KeyName::raw));
+            // `ENOENT` or `EINVAL`: the server has no such command.
             // SAFETY: as above.
             let is_unknown = !may && matches!(unsafe { *libc::__errno_location() }, libc::ENOENT | libc::EINVAL);
             (!is_unknown).then_some((*words, may))
