@@ -7,8 +7,8 @@ import { DLock, NotGranted } from 'redis-dlock';
 import { Redis } from 'ioredis';
 import { createSentinel } from 'redis';
 
-import { clientsOf, lookAt, refused, settles, until, untilWaiting } from './fixture.js';
-import { CLUSTERS, cluster, clusterWithReplica, sentinels } from './servers.js';
+import { clientsOf, lookAt, refused, settles, until, untilWaiting, wire } from './fixture.js';
+import { CLUSTERS, cluster, clusterWithReplica, sentinels, start } from './servers.js';
 
 /** Whether a connection waits that has these fields. */
 function isBlocked(list, ...fields) {
@@ -157,6 +157,19 @@ describe('sentinel', { concurrency: 3 }, () => {
   });
 
   for (const [kind, open] of Object.entries(SENTINELS)) {
+    test(`${kind}: a release that the client repeats itself has released the lock`, async () => {
+      const primary = await start();
+      const line = await wire(primary.port);
+      const { port } = await start({ sentinel: `sentinel monitor main 127.0.0.1 ${line.port} 1\n` });
+      const { client, close } = await open(port);
+      after(close);
+      const lock = await new DLock(client, { answer: 20_000 }).acquire('job', { lease: 60_000 });
+      line.lose('DLOCK.RELEASE');
+      line.keep('DLOCK.CHECK'); // the package's own connection sends nothing but its probe
+      assert.equal(await lock.release(), true);
+      assert.equal(line.lost(), 1);
+    });
+
     test(`${kind}: locks are on the primary, and a wait goes on after a failover`, async () => {
       const { port, primary, replica, failover } = await sentinels();
       const { client, close } = await open(port);

@@ -178,6 +178,23 @@ withEachClient(({ open }) => {
     await server.stop();
   });
 
+  test('a release that is executed late, and whose reply is lost, has released the lock', async () => {
+    const server = await start();
+    const line = await wire(server.port);
+    const dlock = new DLock(await open({ at: line.port }), { answer: 20_000 });
+    const lock = await dlock.acquire('job', { lease: LONG });
+    line.lose('DLOCK.RELEASE');
+    // The package's own connection sends nothing but its probe. ioredis connects again, and repeats the release itself.
+    line.keep('DLOCK.CHECK');
+    server.freeze();
+    const releasing = lock.release();
+    await sleep(500); // long enough for the package to make a connection of its own
+    server.thaw();
+    assert.equal(await releasing, true);
+    assert.equal(line.lost(), 1);
+    await server.stop();
+  });
+
   test('a release without an answer ends in time, and leaves no hold and no connection', async () => {
     const server = await start();
     const dlock = new DLock(await open({ at: server.port }), { answer: ANSWER });

@@ -28,15 +28,16 @@ async function ask(client, commands, bound, silence = SILENCE) {
   const key = commands[0]?.[1] ?? '';
   const socket = client.socket(key);
   const shared = Promise.all(commands.map((command) => client.send(command, command[1] ?? key)));
-  const replies = await soon(shared, bound, silence);
   // A client whose connection is lost sends the commands again on a new socket.
-  if (replies) return { replies, repeated: client.socket(key) !== socket };
+  const isResent = () => client.socket(key) !== socket;
+  const replies = await soon(shared, bound, silence);
+  if (replies) return { replies, repeated: isResent() };
   const tries = new Tries(client, key, bound);
   tries.isSuspect = true;
-  /** How many copies may be executed, including the one that is answered. */
+  /** How many copies may be executed, including the one that is answered, but not what the client sends again itself. */
   let copies = 1;
   const first = shared.catch((error) => {
-    if (client.socket(key) === socket && !isOneExecuted(commands, error)) copies -= 1;
+    if (!isResent() && !isOneExecuted(commands, error)) copies -= 1;
     throw error;
   });
   const send = async (/** @type {import('./connection.js').Connection} */ connection) => {
@@ -48,7 +49,7 @@ async function ask(client, commands, bound, silence = SILENCE) {
   };
   try {
     const replies = await unlessAborted(Promise.race([tries.run(send), orNever(first)]), bound.signal);
-    return { replies, repeated: copies > 1 };
+    return { replies, repeated: copies > 1 || isResent() };
   } finally {
     tries.end();
   }

@@ -25,8 +25,8 @@ const { ofNodeRedis, ofNodeRedisCluster, ofNodeRedisSentinel } = require('./node
  * @property {() => Promise<unknown>} learn asks the server once which database the client has selected
  * @property {() => number | undefined} database the database that the client has selected, as far as is known
  * @property {number} [home] the only database to which this client sends: see `inDatabase`
- * @property {(key: string) => unknown} socket the socket on which the client sends now, if the client itself repeats
- *   unanswered commands on a new socket; otherwise undefined
+ * @property {(key: string) => unknown} socket a value that changes when the client itself repeats unanswered commands on
+ *   a new socket, such as the socket on which it sends now; always undefined for a client that repeats none
  * @property {(key: string) => string | undefined} at the address to which a command would go now, to be compared
  * @property {(key: string) => string} node the node of a cluster that has the key, as far as the client knows
  */

@@ -74,15 +74,24 @@ function ofNodeRedisCluster(cluster) {
 }
 
 /**
- * @param {NodeRedisSentinel & { _keyPrefix?: unknown }} sentinel
+ * @param {NodeRedisSentinel & { _keyPrefix?: unknown, commandOptions?: any }} sentinel
  * @returns {Client}
  */
 function ofNodeRedisSentinel(sentinel) {
   const at = () => addressOf(sentinel.getMasterNode() ?? {});
+  /** How often a sentinel client has sent one of these commands again, after it had lost the connection to the primary. */
+  let resent = 0;
   return {
     prefix: String(sentinel._keyPrefix ?? ''),
     isClosed: () => !sentinel.isOpen,
-    send: (args) => sentinel.sendCommand(false, args),
+    send: (args) => {
+      let sends = 0;
+      return sentinel._execute(false, (/** @type {any} */ client) => {
+        if (sends > 0) resent += 1;
+        sends += 1;
+        return client.sendCommand(args, sentinel.commandOptions);
+      });
+    },
     // The pool has one connection by default, so the client of the primary is borrowed for a moment only. Its duplicate
     // takes longer to connect, and is made afterwards.
     async connect(_, wanted) {
@@ -92,7 +101,7 @@ function ofNodeRedisSentinel(sentinel) {
     },
     learn: async () => {},
     database: () => undefined,
-    socket: () => undefined,
+    socket: () => resent,
     at,
     node: () => '',
   };
