@@ -27,7 +27,7 @@ func TestAPlaceThatComesWithTheCancellationIsGivenBack(t *testing.T) {
 				for ctx.Err() == nil {
 					lock, err := client.Lock(ctx, fmt.Sprintf("job:%d", i%5))
 					if err == nil {
-						err = lock.Unlock(context.Background())
+						err = unlock(lock)
 					}
 					if err != nil && !errors.Is(err, context.Canceled) {
 						t.Error(err)

@@ -88,7 +88,7 @@ func (s *server) waits(client *dlock.Client) (giveUp func()) {
 	go func() {
 		lock, err := client.Lock(ctx, "job", dlock.WithLease(forLong))
 		if err == nil {
-			err = lock.Unlock(context.Background())
+			err = unlock(lock)
 		}
 		ended <- err
 	}()

@@ -47,7 +47,7 @@ func takeTurns(ctx context.Context, client *dlock.Client, s *server, number int,
 						fails(err)
 					}
 				}
-				if err := lock.Unlock(context.Background()); err != nil {
+				if err := unlock(lock); err != nil {
 					fails(err)
 				}
 			}

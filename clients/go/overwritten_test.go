@@ -69,7 +69,7 @@ func TestUnlockOfALostLockSaysSoEvenIfItsReplyIsLost(t *testing.T) {
 		lock := acquire(t, client, "job", dlock.WithLease(lease), dlock.WithoutRenewal())
 		if lease == time.Minute {
 			s.call("DEL", "job")
-			if err := lock.Extend(context.Background(), lease); !errors.Is(err, dlock.ErrLost) {
+			if err := extend(lock, lease); !errors.Is(err, dlock.ErrLost) {
 				t.Fatal(err)
 			}
 		}
@@ -205,7 +205,7 @@ func TestAWaitGoesOnWhenAnOldProgramTakesTheKey(t *testing.T) {
 	go func() {
 		lock, err := client.Lock(context.Background(), "job")
 		if err == nil {
-			err = lock.Unlock(context.Background())
+			err = unlock(lock)
 		}
 		granted <- err
 	}()

@@ -25,7 +25,7 @@ func TestACrowdThatIsHeldUpOpensNoMoreConnections(t *testing.T) {
 			defer work.Done()
 			lock, err := client.Lock(context.Background(), fmt.Sprintf("job:%d", i))
 			if err == nil {
-				err = lock.Unlock(context.Background())
+				err = unlock(lock)
 			}
 			if err != nil {
 				t.Error(err)

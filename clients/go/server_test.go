@@ -303,9 +303,45 @@ func acquire(t testing.TB, client *dlock.Client, name string, options ...dlock.O
 
 func release(t testing.TB, lock *dlock.Lock) {
 	t.Helper()
-	if err := lock.Unlock(context.Background()); err != nil {
+	if err := unlock(lock); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// unlock releases a lock, with more time than an unlock has by itself: on a busy machine the answer comes late.
+func unlock(lock *dlock.Lock) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return lock.Unlock(ctx)
+}
+
+// extend extends a lock. On a busy machine the answer may come after the limit of an extension: then it is sent again.
+func extend(lock *dlock.Lock, lease time.Duration) (err error) {
+	for end := time.Now().Add(patience); ; {
+		err = lock.Extend(context.Background(), lease)
+		if !errors.Is(err, dlock.ErrUnreachable) || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
+// refused fails unless a try is refused. On a busy machine the answer may come after the limit of a try: then there is
+// another one.
+func refused(t testing.TB, try func() (*dlock.Lock, error)) {
+	t.Helper()
+	_, err := try()
+	for end := time.Now().Add(patience); errors.Is(err, dlock.ErrUnreachable) && time.Now().Before(end); {
+		_, err = try()
+	}
+	if !errors.Is(err, dlock.ErrNotGranted) {
+		t.Fatalf("a try that the server should refuse: %v", err)
+	}
+}
+
+// isHeld fails unless the server refuses a lock.
+func isHeld(t testing.TB, client *dlock.Client, name string) {
+	t.Helper()
+	refused(t, func() (*dlock.Lock, error) { return client.TryLock(context.Background(), name) })
 }
 
 // freeze stops the process of the server until thaw, or the end of the test.

@@ -80,7 +80,7 @@ func TestTLS(t *testing.T) {
 	go func() {
 		next, err := client.Lock(context.Background(), "job")
 		if err == nil {
-			err = next.Unlock(context.Background())
+			err = unlock(next)
 		}
 		waited <- err
 	}()
