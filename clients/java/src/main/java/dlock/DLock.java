@@ -8,9 +8,11 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.Lock;
 import java.util.function.Consumer;
+import java.util.function.Function;
 
 /**
  * A lock in a Redis or Valkey server, or several locks that are acquired together. Any number of threads may share one
@@ -303,28 +305,15 @@ public final class DLock implements Lock {
 
     /**
      * Acquires the lock without a thread that waits. Cancel the future, or complete it in any other way, to leave the
-     * queue.
+     * queue. A grant that comes at this moment is released.
      */
     public CompletableFuture<Hold> acquireAsync() {
-        return asynchronously(core, freshGranting(request.unlimited(core)));
+        return asynchronously(core, freshGranting(request.unlimited(core)), hold -> hold);
     }
 
     /** Does what {@link #acquireAsync} does, for this time at most. Empty: the lock was not granted in time. */
     public CompletableFuture<Optional<Hold>> tryAcquireAsync(Duration wait) {
-        Granting granting = freshGranting(request.limited(core, wait));
-        CompletableFuture<Hold> hold = asynchronously(core, granting);
-        CompletableFuture<Optional<Hold>> result = hold.thenApply(Optional::ofNullable);
-        result.whenComplete((done, failed) -> {
-            if (failed != null && !hold.cancel(false)) {
-                // The grant came at this moment.
-                hold.thenAccept(granted -> {
-                    if (granted != null) {
-                        granted.free();
-                    }
-                });
-            }
-        });
-        return result;
+        return asynchronously(core, freshGranting(request.limited(core, wait)), Optional::ofNullable);
     }
 
     // Queries
@@ -348,17 +337,24 @@ public final class DLock implements Lock {
         }
     }
 
-    static CompletableFuture<Hold> asynchronously(Core core, Granting granting) {
-        CompletableFuture<Hold> result = new CompletableFuture<>();
+    /**
+     * Starts a request, and returns a future of its hold ({@code null}: not granted) in the form {@code as}. If the
+     * user completes the future first, in any way, the request is abandoned.
+     */
+    static <T> CompletableFuture<T> asynchronously(Core core, Granting granting, Function<Hold, T> as) {
+        CompletableFuture<T> result = new CompletableFuture<>();
+        // Set before the outcome of the request completes the result: what completes the result otherwise is the user.
+        AtomicBoolean hasOutcome = new AtomicBoolean();
         granting.start().whenComplete((hold, failed) -> core.tell(() -> {
+            hasOutcome.set(true);
             if (failed != null) {
                 result.completeExceptionally(Futures.cause(failed));
-            } else if (!result.complete(hold) && hold != null) {
+            } else if (!result.complete(as.apply(hold)) && hold != null) {
                 hold.free();
             }
         }));
-        result.whenComplete((hold, failed) -> {
-            if (failed != null) {
+        result.whenComplete((done, failed) -> {
+            if (!hasOutcome.get()) {
                 granting.abandon();
             }
         });

@@ -135,9 +135,12 @@ public final class DSemaphore {
                 && keep(granting(permits, one.limited(core, unit.toNanos(timeout))).awaitInterruptibly());
     }
 
-    /** Acquires permits without a thread that waits. Release them by the hold, not by {@link #release}. */
+    /**
+     * Acquires permits without a thread that waits, as {@link DLock#acquireAsync} does. Release them by the hold, not
+     * by {@link #release}.
+     */
     public CompletableFuture<Hold> acquireAsync(int permits) {
-        return DLock.asynchronously(core, granting(permits, one.unlimited(core)));
+        return DLock.asynchronously(core, granting(permits, one.unlimited(core)), hold -> hold);
     }
 
     /** Acquires permits as a hold, and waits for this time at most. Empty: they were not granted in time. */

@@ -294,6 +294,40 @@ final class WaitingTest {
     }
 
     @Test
+    void an_acquisition_that_is_completed_from_outside_leaves_the_queue() throws Exception {
+        DLock lock = client.lock("completed");
+        Hold hold = lock.acquire();
+        CompletableFuture<Hold> late = lock.acquireAsync();
+        CompletableFuture<Hold> completed = lock.acquireAsync();
+        CompletableFuture<Optional<Hold>> timedLate = lock.tryAcquireAsync(Duration.ofHours(1));
+        CompletableFuture<Optional<Hold>> timed = lock.tryAcquireAsync(Duration.ofHours(1));
+        server.untilWaiting("completed", 4);
+        late.completeOnTimeout(null, 1, TimeUnit.MILLISECONDS);
+        server.untilWaiting("completed", 3);
+        assertTrue(completed.complete(null));
+        server.untilWaiting("completed", 2);
+        timedLate.completeOnTimeout(Optional.empty(), 1, TimeUnit.MILLISECONDS);
+        server.untilWaiting("completed", 1);
+        assertTrue(timed.complete(null));
+        server.untilWaiting("completed", 0);
+        assertTrue(hold.isHeld());
+        hold.release();
+        assertTrue(server.isFree("completed"));
+    }
+
+    @Test
+    void an_acquisition_of_permits_that_is_completed_from_outside_leaves_the_queue() throws Exception {
+        DSemaphore pool = client.semaphore("completed:permits", 1);
+        Hold hold = pool.acquireAsync(1).get(20, TimeUnit.SECONDS);
+        CompletableFuture<Hold> waiting = pool.acquireAsync(1);
+        server.untilWaiting("completed:permits", 1);
+        waiting.completeOnTimeout(null, 1, TimeUnit.MILLISECONDS);
+        server.untilWaiting("completed:permits", 0);
+        hold.release();
+        assertTrue(server.isFree("completed:permits"));
+    }
+
+    @Test
     void a_timed_asynchronous_acquisition_is_empty_when_its_time_is_over() throws Exception {
         DLock lock = client.lock("asynctimed");
         Hold hold = lock.acquire();
