@@ -9,6 +9,7 @@ const { isCount, termsOf, warningOf, withoutHold, withoutMode } = require('./opt
 const { elect, holder, watch } = require('./observe.js');
 const { keptFor, onceAtAll, onceInSuccess } = require('./once.js');
 const { Target } = require('./target.js');
+const { mustBe } = require('./words.js');
 
 /**
  * @typedef {import('./index.js').DLock} Declared
@@ -126,12 +127,14 @@ class DLock {
    */
   semaphore(resource, limit) {
     checkResource(resource);
-    if (!isCount(limit, 1)) throw new RangeError('limit is a whole number, 1 or more');
+    if (!isCount(limit, 1)) throw new RangeError(mustBe('limit', 'a whole number, 1 or more', limit));
     /** @param {import('./index.js').SemaphoreOptions} [options] */
     const acquire = async ({ permits = 1, slot = false, ...options } = {}) => {
-      if (!isCount(permits, 1) || permits > limit) throw new RangeError('permits is a whole number, 1 to the limit');
-      if (typeof slot !== 'boolean') throw new TypeError('slot is true or false');
-      if (slot && permits > 1) throw new RangeError('one permit has a slot, not several');
+      if (!isCount(permits, 1) || permits > limit) {
+        throw new RangeError(mustBe('permits', `a whole number from 1 to the limit, which is ${limit}`, permits));
+      }
+      if (typeof slot !== 'boolean') throw new TypeError(mustBe('slot', 'true or false', slot));
+      if (slot && permits > 1) throw new RangeError(mustBe('permits', '1 with slot: true', permits));
       const terms = this.#terms(withoutMode(options));
       const key = this.#client.prefix + resource;
       const permitted = () => Target.permits(key, resource, limit, permits);
@@ -164,7 +167,7 @@ class DLock {
     if (typeof options === 'function' && routine === undefined) return this.once(resource, period, {}, options);
     checkRoutine(routine);
     const { retryFailed = false, ...given } = /** @type {import('./index.js').OnceOptions} */ (options ?? {});
-    if (typeof retryFailed !== 'boolean') throw new TypeError('retryFailed is true or false');
+    if (typeof retryFailed !== 'boolean') throw new TypeError(mustBe('retryFailed', 'true or false', retryFailed));
     const stays = keptFor(period);
     const { lease } = this.#terms({ session: false, ...withoutHold(given), atLeast: stays });
     const acquire = (/** @type {LockOptions} */ how) =>
@@ -182,10 +185,12 @@ class DLock {
    */
   async resume(resource, owner, token, options) {
     checkResource(resource);
-    if (typeof owner !== 'string' || owner === '') throw new TypeError('owner is that of the lock');
-    if (!isCount(token, 1)) throw new TypeError('token is that of the lock');
+    if (typeof owner !== 'string' || owner === '') {
+      throw new TypeError(mustBe('owner', 'the owner of the lock, a string that is not empty', owner));
+    }
+    if (!isCount(token, 1)) throw new TypeError(mustBe('token', 'the token of the lock, a whole number', token));
     const terms = this.#terms(options);
-    if (terms.session || terms.named) throw new TypeError('a lock that is resumed has a lease, no session');
+    if (terms.session || terms.named) throw new TypeError('a lock that is resumed must have a lease, not a session');
     return resume(this.#client, Target.one(this.#client.prefix + resource, resource, terms.mode), terms, { owner, token });
   }
 
@@ -223,7 +228,7 @@ class DLock {
     const all = { ...this.#defaults, ...checkedOptions(options) };
     const terms = termsOf(all);
     warnOnce(warningOf(all.lease));
-    if (terms.named && !terms.named.isOf(this.#given)) throw new TypeError('session is of another client');
+    if (terms.named && !terms.named.isOf(this.#given)) throw new TypeError('session must be of the same client as the lock, not of another client');
     if (this.#client.hidesReconnects && (terms.session || terms.replicas > 0)) {
       throw new TypeError('session: true and replicas need a connection that tells of its end, as ioredis and node-redis do');
     }

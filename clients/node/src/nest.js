@@ -8,6 +8,7 @@ const { ConfigurableModuleBuilder, Inject, Module } = require('@nestjs/common');
 const { DLock } = require('./dlock.js');
 const { keptFor } = require('./once.js');
 const { checkResource, checkedOptions } = require('./options.js');
+const { mustBe } = require('./words.js');
 
 /**
  * @typedef {import('./index.js').LockOptions} LockOptions
@@ -111,7 +112,7 @@ function decorator(around) {
 /** @param {string} text */
 function periodOf(text) {
   const parts = /^(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?$/.exec(text);
-  if (!text || !parts) throw new TypeError(`period is a time such as 1d, 12h or 1h30m, not ${JSON.stringify(text)}`);
+  if (!text || !parts) throw new TypeError(mustBe('period', 'a time such as 1d, 12h or 1h30m', text));
   const [days, hours, minutes, seconds, rest] = parts.slice(1).map((part) => Number(part ?? 0));
   return ((((days ?? 0) * 24 + (hours ?? 0)) * 60 + (minutes ?? 0)) * 60 + (seconds ?? 0)) * 1000 + (rest ?? 0);
 }

@@ -7,6 +7,7 @@
 const { NoAnswer, NotGranted } = require('./errors.js');
 const { isCount } = require('./options.js');
 const { pause } = require('./time.js');
+const { mustBe } = require('./words.js');
 
 /**
  * @typedef {import('./index.js').LockOptions} LockOptions
@@ -25,7 +26,9 @@ const PAUSE = 200;
  * @param {unknown} period ms
  */
 function keptFor(period) {
-  if (!isCount(period, SHORTEST)) throw new RangeError('period is a whole number of milliseconds, 1000 or more');
+  if (!isCount(period, SHORTEST)) {
+    throw new RangeError(mustBe('period', `a whole number of milliseconds, ${SHORTEST} or more`, period));
+  }
   return Math.floor(/** @type {number} */ (period) / 10) * 9;
 }
 

@@ -2,6 +2,7 @@
 /** The arguments of callers, checked before anything is sent: a wrong argument must not lock the wrong thing. */
 
 const { checkLabel } = require('./owners.js');
+const { mustBe } = require('./words.js');
 
 /**
  * @typedef {import('./index.js').LockOptions} LockOptions
@@ -51,7 +52,7 @@ const SHORT = 300;
 function checkedOptions(options) {
   if (options === undefined) return {};
   if (typeof options !== 'object' || options === null || Array.isArray(options)) {
-    throw new TypeError(`options is an object, such as { lease: 5000 }, not ${inWords(options)}`);
+    throw new TypeError(mustBe('options', 'an object, such as { lease: 5000 }', options));
   }
   for (const name of Object.keys(options)) {
     if (!NAMES.includes(name)) throw new TypeError(`unknown option ${name}; there are ${NAMES.join(', ')}`);
@@ -73,21 +74,25 @@ function termsOf(options) {
   const bindsTo = terms.session;
   checkLease(lease);
   if (typeof wait !== 'number' || !(wait >= 0)) {
-    throw new RangeError('wait is a number of milliseconds, 0 or more, or Infinity');
+    throw new RangeError(mustBe('wait', 'a number of milliseconds, 0 or more, or Infinity', wait));
   }
-  if (!isCount(answer, 1)) throw new RangeError('answer is a whole number of milliseconds, 1 or more');
+  if (!isCount(answer, 1)) throw new RangeError(mustBe('answer', 'a whole number of milliseconds, 1 or more', answer));
   if (typeof outage !== 'number' || !(outage >= 1)) {
-    throw new RangeError('outage is a number of milliseconds, 1 or more, or Infinity');
+    throw new RangeError(mustBe('outage', 'a number of milliseconds, 1 or more, or Infinity', outage));
   }
-  if (!MODES.includes(mode)) throw new RangeError('mode is exclusive, read or write');
+  if (!MODES.includes(mode)) throw new RangeError(mustBe('mode', 'exclusive, read or write', mode));
   const named = isSession(bindsTo) ? bindsTo : undefined;
-  if (typeof bindsTo !== 'boolean' && !named) throw new TypeError('session is true, false or a Session');
-  if (!isCount(replicas, 0)) throw new RangeError('replicas is a whole number, 0 or more');
-  if (!isCount(replicasTimeout, 1)) {
-    throw new RangeError('replicasTimeout is a whole number of milliseconds, 1 or more');
+  if (typeof bindsTo !== 'boolean' && !named) {
+    throw new TypeError(mustBe('session', 'true, false or a Session', bindsTo));
   }
-  if (signal !== undefined && !(signal instanceof AbortSignal)) throw new TypeError('signal is an AbortSignal');
-  if (typeof renew !== 'boolean') throw new TypeError('renew is true or false');
+  if (!isCount(replicas, 0)) throw new RangeError(mustBe('replicas', 'a whole number, 0 or more', replicas));
+  if (!isCount(replicasTimeout, 1)) {
+    throw new RangeError(mustBe('replicasTimeout', 'a whole number of milliseconds, 1 or more', replicasTimeout));
+  }
+  if (signal !== undefined && !(signal instanceof AbortSignal)) {
+    throw new TypeError(mustBe('signal', 'an AbortSignal', signal));
+  }
+  if (typeof renew !== 'boolean') throw new TypeError(mustBe('renew', 'true or false', renew));
   checkLabel(owner);
   const session = bindsTo === true;
   checkHold(maxHold, atLeast, session || named !== undefined);
@@ -114,10 +119,13 @@ function isSession(value) {
  */
 function checkHold(maxHold, atLeast, isOfSession) {
   if (maxHold !== Infinity && !isCount(maxHold, SHORTEST)) {
-    throw new RangeError(`maxHold is a whole number of milliseconds, ${SHORTEST} or more, or Infinity`);
+    const kind = `a whole number of milliseconds, ${SHORTEST} or more, or Infinity`;
+    throw new RangeError(mustBe('maxHold', kind, maxHold));
   }
-  if (!isCount(atLeast, 0)) throw new RangeError('atLeast is a whole number of milliseconds, 0 or more');
-  if (atLeast > maxHold) throw new RangeError('atLeast is longer than maxHold');
+  if (!isCount(atLeast, 0)) {
+    throw new RangeError(mustBe('atLeast', 'a whole number of milliseconds, 0 or more', atLeast));
+  }
+  if (atLeast > maxHold) throw new RangeError(`atLeast (${atLeast}) must not be longer than maxHold (${maxHold})`);
   if (atLeast > 0 && isOfSession) throw new TypeError('the end of a session frees its locks: none stays for atLeast');
 }
 
@@ -133,7 +141,8 @@ function firstLease({ lease, atLeast }) {
 /** @param {unknown} lease */
 function checkLease(lease) {
   if (!isCount(lease, SHORTEST)) {
-    throw new RangeError(`lease is a whole number of milliseconds, ${SHORTEST} or more: of a shorter one nothing is certain`);
+    const kind = `a whole number of milliseconds, ${SHORTEST} or more (no hold is certain for a shorter one)`;
+    throw new RangeError(mustBe('lease', kind, lease));
   }
 }
 
@@ -150,13 +159,13 @@ function warningOf(lease) {
 /** @param {unknown} resource */
 function checkResource(resource) {
   if (typeof resource === 'string' && resource !== '') return;
-  throw new TypeError(`resource is a name, a string that is not empty, not ${inWords(resource)}`);
+  throw new TypeError(mustBe('resource', 'a name, a string that is not empty', resource));
 }
 
 /** @param {unknown} resources */
 function checkResources(resources) {
   if (!Array.isArray(resources) || resources.length < 1 || resources.length > 64) {
-    throw new TypeError('resources is an array of 1 to 64 names');
+    throw new TypeError(mustBe('resources', 'an array of 1 to 64 names', resources));
   }
   resources.forEach(checkResource);
   if (new Set(resources).size < resources.length) throw new TypeError('resources has a name twice');
@@ -187,7 +196,7 @@ function withoutHold(options) {
 
 /** @param {unknown} routine */
 function checkRoutine(routine) {
-  if (typeof routine !== 'function') throw new TypeError(`routine is a function, not ${inWords(routine)}`);
+  if (typeof routine !== 'function') throw new TypeError(mustBe('routine', 'a function', routine));
 }
 
 /**
@@ -196,13 +205,6 @@ function checkRoutine(routine) {
  */
 function isCount(value, least) {
   return Number.isSafeInteger(value) && /** @type {number} */ (value) >= least;
-}
-
-/** @param {unknown} value */
-function inWords(value) {
-  if (Array.isArray(value)) return 'an array';
-  if (typeof value === 'object' || typeof value === 'function') return `a value of type ${typeof value}`;
-  return JSON.stringify(value) ?? 'undefined';
 }
 
 module.exports = {

@@ -4,6 +4,8 @@
 const { randomFillSync } = require('node:crypto');
 const { hostname } = require('node:os');
 
+const { mustBe } = require('./words.js');
+
 /** The longest owner, its random end, and so the longest label of a program, in bytes. */
 const LONGEST = 64;
 const END = 16;
@@ -58,9 +60,10 @@ function labelOf(owner) {
 
 /** @param {unknown} label */
 function checkLabel(label) {
-  if (typeof label !== 'string') throw new TypeError('owner is a string, such as web-1');
-  if (Buffer.byteLength(label) > LONGEST_LABEL) throw new RangeError(`owner has ${LONGEST_LABEL} bytes at most`);
-  if (/[\x00-\x1f\x7f]/.test(label)) throw new TypeError('owner has a control character');
+  if (typeof label !== 'string') throw new TypeError(mustBe('owner', 'a string, such as web-1', label));
+  const length = Buffer.byteLength(label);
+  if (length > LONGEST_LABEL) throw new RangeError(`owner must have ${LONGEST_LABEL} bytes at most, not ${length}`);
+  if (/[\x00-\x1f\x7f]/.test(label)) throw new TypeError('owner must have no control characters');
 }
 
 module.exports = { checkLabel, labelOf, newOwner, placeOf };

@@ -8,6 +8,7 @@ const { LockLost, mayRepeat } = require('./errors.js');
 const { PAUSE } = require('./limits.js');
 const { CLOSED, Heart, LATE, NEW, isNoSession } = require('./heart.js');
 const { Bound, pause, unlessAborted } = require('./time.js');
+const { mustBe } = require('./words.js');
 
 /**
  * @typedef {import('./index.js').Session} Declared
@@ -48,9 +49,9 @@ class Session {
    */
   constructor(client, { timeout = 10_000, manual = false } = {}) {
     if (!Number.isSafeInteger(timeout) || timeout < SHORTEST || timeout > LONGEST) {
-      throw new RangeError('timeout is a whole number of milliseconds, 300 to 3600000');
+      throw new RangeError(mustBe('timeout', `a whole number of milliseconds, ${SHORTEST} to ${LONGEST}`, timeout));
     }
-    if (typeof manual !== 'boolean') throw new TypeError('manual is true or false');
+    if (typeof manual !== 'boolean') throw new TypeError(mustBe('manual', 'true or false', manual));
     this.#given = client;
     this.#timeout = timeout;
     this.#body = {

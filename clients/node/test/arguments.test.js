@@ -11,9 +11,9 @@ withEachClient(({ key, run, open }) => {
     const dlock = new DLock(await open());
     for (const resource of [['a', 'b'], '', undefined, null, 5, {}]) {
       for (const call of [dlock.acquire, dlock.read, dlock.write]) {
-        await assert.rejects(call.call(dlock, resource), /resource is a name/);
+        await assert.rejects(call.call(dlock, resource), /resource must be a name/);
       }
-      await assert.rejects(dlock.using(resource, {}, async () => {}), /resource is a name/);
+      await assert.rejects(dlock.using(resource, {}, async () => {}), /resource must be a name/);
     }
     assert.equal(await run('EXISTS', 'a,b'), 0);
   });
@@ -21,10 +21,10 @@ withEachClient(({ key, run, open }) => {
   test('options are an object with known names', async () => {
     const dlock = new DLock(await open());
     for (const options of [5000, '5000', null, [5000], true]) {
-      await assert.rejects(dlock.acquire(key('options'), options), /options is an object/);
-      await assert.rejects(dlock.read(key('options'), options), /options is an object/);
-      await assert.rejects(dlock.using(key('options'), options, async () => {}), /options is an object/);
-      assert.throws(() => new DLock({ ...stub }, options), /options is an object/);
+      await assert.rejects(dlock.acquire(key('options'), options), /options must be an object/);
+      await assert.rejects(dlock.read(key('options'), options), /options must be an object/);
+      await assert.rejects(dlock.using(key('options'), options, async () => {}), /options must be an object/);
+      assert.throws(() => new DLock({ ...stub }, options), /options must be an object/);
     }
     await assert.rejects(dlock.acquire(key('options'), { ttl: 5000 }), /unknown option ttl/);
     assert.equal(await lookAt(run, key('options')), null);
@@ -44,11 +44,23 @@ withEachClient(({ key, run, open }) => {
     assert.equal(await lookAt(run, key('values')), null);
   });
 
+  test('the error about an argument says what was given', async () => {
+    const dlock = new DLock(await open());
+    const given = [
+      [0, '0'], [NaN, 'NaN'], ['2', '"2"'], [2n, '2n'], [undefined, 'undefined'], [null, 'null'], [true, 'true'],
+      [[1, 2], 'an array of length 2'], [{ a: 1 }, 'a value of type object'], [() => 1, 'a value of type function'],
+    ];
+    for (const [limit, words] of given) {
+      const message = `limit must be a whole number, 1 or more, not ${words}`;
+      assert.throws(() => dlock.semaphore(key('limit'), limit), { name: 'RangeError', message });
+    }
+  });
+
   test('a lease of which nothing would be certain is refused at once', async () => {
     const dlock = new DLock(await open());
-    await assert.rejects(dlock.acquire(key('short'), { lease: 2 }), /lease is .* 3 or more/);
+    await assert.rejects(dlock.acquire(key('short'), { lease: 2 }), /lease must be .* 3 or more/);
     const lock = await dlock.acquire(key('short'), { lease: 3000 });
-    await assert.rejects(lock.extend(2), /lease is .* 3 or more/);
+    await assert.rejects(lock.extend(2), /lease must be .* 3 or more/);
     assert(lock.remaining > 0);
     await lock.release();
   });
@@ -80,8 +92,8 @@ withEachClient(({ key, run, open }) => {
 
   test('using needs a routine, and options may be left out', async () => {
     const dlock = new DLock(await open());
-    await assert.rejects(dlock.using(key('routine'), {}), /routine is a function/);
-    await assert.rejects(dlock.using(key('routine'), {}, 5000), /routine is a function/);
+    await assert.rejects(dlock.using(key('routine'), {}), /routine must be a function/);
+    await assert.rejects(dlock.using(key('routine'), {}, 5000), /routine must be a function/);
     assert.equal(await lookAt(run, key('routine')), null);
     assert.equal(await dlock.using(key('routine'), (signal) => signal.aborted), false);
   });

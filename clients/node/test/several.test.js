@@ -75,6 +75,6 @@ withEachClient(({ kind, key, run, open }) => {
     await assert.rejects(dlock.acquireAll(['a'], { mode: 'read' }), /there is no mode/);
     for (const limit of [0, 1.5, '2', undefined]) assert.throws(() => dlock.semaphore('a', limit), RangeError);
     await assert.rejects(dlock.semaphore('a', 2).acquire({ permits: 3 }), RangeError);
-    await assert.rejects(dlock.semaphore('a', 2).using({}, 5), /routine is a function/);
+    await assert.rejects(dlock.semaphore('a', 2).using({}, 5), /routine must be a function/);
   });
 });

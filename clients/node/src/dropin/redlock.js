@@ -5,6 +5,7 @@ const { EventEmitter } = require('node:events');
 
 const { DLock } = require('../dlock.js');
 const { LockLost, NoAnswer, NotGranted } = require('../errors.js');
+const { mustBe } = require('../words.js');
 
 /**
  * @typedef {import('./redlock.js').Settings} Settings
@@ -65,8 +66,9 @@ const held = new WeakMap();
  */
 function heldBy(lock) {
   const known = held.get(lock);
-  if (!known) throw new TypeError('a Lock comes from acquire. DLock has handOver and resume, for other programs');
-  return known;
+  if (known) return known;
+  throw new TypeError('this Lock was not returned by acquire or extend of redis-dlock/redlock. ' +
+    'To pass a lock to another program, use handOver and resume of DLock');
 }
 
 class Lock {
@@ -143,7 +145,8 @@ class Redlock extends EventEmitter {
 
   /**
    * @param {Lock} lock
-   * @param {Partial<Settings>} [_settings] accepted, and not needed: a release is repeated until the server answers
+   * @param {Partial<Settings>} [_settings] accepted and ignored: a release is repeated until the server answers or the
+   *   time for an answer is over
    */
   async release(lock, _settings) {
     const { hold } = heldBy(lock);
@@ -208,7 +211,7 @@ class Redlock extends EventEmitter {
    */
   async #acquire(resources, duration, settings, renew) {
     checkDuration(duration);
-    if (!Array.isArray(resources)) throw new TypeError('resources is an array of names');
+    if (!Array.isArray(resources)) throw new TypeError(mustBe('resources', 'an array of names', resources));
     const options = { lease: duration, renew, ...waitOf(settings) };
     const one = resources.length === 1;
     /** @type {any} */
@@ -305,7 +308,7 @@ function settingsOf(before, settings = {}) {
   for (const name of /** @type {(keyof Settings)[]} */ (Object.keys(before))) {
     const value = settings[name];
     if (value === undefined) continue;
-    if (typeof value !== 'number' || Number.isNaN(value)) throw new TypeError(`${name} is a number`);
+    if (typeof value !== 'number' || Number.isNaN(value)) throw new TypeError(mustBe(name, 'a number', value));
     Object.assign(all, { [name]: value });
   }
   return all;

@@ -4,6 +4,7 @@
 const { ofGlide } = require('./glide.js');
 const { ofIoredis, ofIoredisCluster } = require('./ioredis.js');
 const { ofNodeRedis, ofNodeRedisCluster, ofNodeRedisSentinel } = require('./node_redis.js');
+const { mustBe } = require('../words.js');
 
 /**
  * @typedef {import('./connection.js').Connection} Connection
@@ -27,7 +28,9 @@ const { ofNodeRedis, ofNodeRedisCluster, ofNodeRedisSentinel } = require('./node
  * @property {number} [home] the only database to which this client sends: see `inDatabase`
  * @property {(key: string) => unknown} socket a value that changes when the client itself repeats unanswered commands on
  *   a new socket, such as the socket on which it sends now; always undefined for a client that repeats none
- * @property {(key: string) => string | undefined} at the address to which a command would go now, to be compared
+ * @property {(key: string) => string | undefined} at the address to which a command would go now. The comparison with
+ *   `Connection.at` shows whether a waiting connection still leads to the client's server. undefined: the client does
+ *   not tell
  * @property {(key: string) => string} node the node of a cluster that has the key, as far as the client knows
  */
 
@@ -44,9 +47,12 @@ function clientOf(client) {
   if (has('sendCommand') && has('nodeClient')) return ofNodeRedisCluster(client);
   if (has('sendCommand') && has('getMasterNode') && has('_execute')) return ofNodeRedisSentinel(client);
   if (has('sendCommand') && has('duplicate') && 'isReady' in client) return ofNodeRedis(client);
-  if (has('customCommand') && has('pubsubShardChannels')) throw new TypeError('client is a GlideClient, not one of a cluster');
+  if (has('customCommand') && has('pubsubShardChannels')) {
+    throw new TypeError('client must be a GlideClient: a GlideClusterClient is not supported');
+  }
   if (has('customCommand') && typeof client.constructor?.createClient === 'function') return ofGlide(client);
-  throw new TypeError('client is a client, a cluster or a sentinel of ioredis or node-redis, or a GlideClient');
+  const kind = 'a client, a cluster or a sentinel of ioredis or node-redis, or a GlideClient';
+  throw new TypeError(mustBe('client', kind, client));
 }
 
 /** @param {any} client */
@@ -88,7 +94,8 @@ function madeForDatabase(client, database) {
     send: (args, key) => {
       const now = client.database();
       if (now === undefined || now === database) return client.send(args, key);
-      return Promise.reject(new Error(`the client has selected the database ${now} since`));
+      const moved = `the lock is in database ${database}, but the client has since selected database ${now}`;
+      return Promise.reject(new Error(moved));
     },
     connect: (key, wanted) => client.connect(key, { ...wanted, database }),
   };

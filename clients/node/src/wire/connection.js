@@ -31,7 +31,7 @@ class Connection {
     return this.#raw.closed;
   }
 
-  /** The address of the server, to be compared with others. */
+  /** The address of the server, to be compared with `Client.at`. */
   get at() {
     return this.#raw.at;
   }
