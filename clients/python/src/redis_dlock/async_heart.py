@@ -130,7 +130,8 @@ class Heart:
     async def _took(self, watch: Beating, look: Look, answers: list[Any]) -> None:
         errors = [answer for answer in answers if isinstance(answer, ResponseError)]
         if errors:
-            # The connection may lead to a server that is no primary any more.
+            # The connection may lead to a server that is no primary any more. If the server refused only some of the
+            # commands, it executed the others, and a lease may have changed.
             await self._close()
             self._failed(watch, look, errors[0], executed=len(errors) < len(answers))
         else:

@@ -1,4 +1,4 @@
-"""The session of asyncio, on one server and in a cluster."""
+"""The session for asyncio, on one server and in a cluster."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .async_wire import Wire
 from .binding import Round
 from .commands import Command, Name
 from .errors import attach, logger
-from .homes import NOT_KNOWN, Homes, move, strays
+from .homes import NO_NODE, Homes, move, strays
 from .limits import LATE, TRY
 from .session import SessionBase
 
 S = TypeVar("S", bound="Session")
 
-# The errors after which the commands of an exchange may have been executed or not.
-_UNKNOWN = (*redis_py.LOST, redis_py.Unreachable, asyncio.TimeoutError)
+# The errors of an exchange that has no answer: no server was reached, or a server may have executed the commands.
+_NO_ANSWER = (*redis_py.LOST, redis_py.Unreachable, asyncio.TimeoutError)
 
 
 class Session(SessionBase):
@@ -121,7 +121,7 @@ class Session(SessionBase):
             try:
                 await self._heartbeat()
                 self._went(None)
-            except (*_UNKNOWN, ResponseError, LockError) as error:
+            except (*_NO_ANSWER, ResponseError, LockError) as error:
                 self._went(error)
             if self._failed is not None or self._strayed:
                 self._strayed = False
@@ -150,7 +150,7 @@ class Session(SessionBase):
             try:
                 await work()
                 return
-            except _UNKNOWN as error:
+            except _NO_ANSWER as error:
                 self._failed = error
                 await asyncio.sleep(outage.pause(ends - time.monotonic(), error))
 
@@ -221,7 +221,8 @@ class ClusterSession(Session):
             raise ConnectionError("the session was not opened in time")
         home = _Home(self, node)
         home._begin_opening()
-        # A node that refuses may no longer be the primary. The acquisition asks where the key is before it tries again.
+        # An error of `_begin` goes to the acquisition. The node may no longer be the primary, so the acquisition asks
+        # which node has the key before it tries again.
         await home._begin(min(until, time.monotonic() + TRY + LATE))
         self._homes.keep(node.name, home)
         # The whole session may have been closed meanwhile.
@@ -248,5 +249,5 @@ class _Home(Session):
             for each in strays(self):
                 if cluster.get_node_from_key(each.key).name != self._server:
                     move(each, self, await self._whole.home(each.key, until))
-        except (*NOT_KNOWN, redis_py.Unreachable, asyncio.TimeoutError):
+        except (*NO_NODE, redis_py.Unreachable, asyncio.TimeoutError):
             pass  # After the next heartbeat, this is tried again.

@@ -20,7 +20,9 @@ from .errors import ReplicasError, logger
 from .heartbeat import Heartbeat, Look, Terms
 from .holds import Hold
 
-_UNKNOWN = (*redis_py.LOST, *redis_py.MOVING, redis_py.Unreachable, ReplicasError, asyncio.TimeoutError)
+# The errors that do not say whether the server has the hold: the look had no answer, or went to a node that has not the
+# key, or too few replicas know of the renewal.
+_UNDECIDED = (*redis_py.LOST, *redis_py.MOVING, redis_py.Unreachable, ReplicasError, asyncio.TimeoutError)
 # After one of these, the server has not executed the look, and will not.
 _UNSENT = (*redis_py.MOVING, redis_py.Unreachable)
 
@@ -130,7 +132,7 @@ class Watch:
                 looking = self._bind(look) if bound else self._look(look)
                 replies = await within(max(0.0, self._beats.validity.until - now), looking)
                 held = self._beats.took(time.monotonic(), look, replies)
-            except _UNKNOWN as error:
+            except _UNDECIDED as error:
                 executed = not isinstance(error, _UNSENT)
                 if isinstance(error, redis_py.NotPrimary):
                     self._refused = error

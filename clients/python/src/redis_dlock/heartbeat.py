@@ -16,9 +16,9 @@ from .validity import Sent, Validity
 
 # The pause before the first look at a hold of a session whose lease is not known, in seconds.
 _FIRST_LOOK = 1.0
-# How long such a session counts as live while no server answers and its lease is not known: the default of servers, in
-# seconds.
-_UNKNOWN = 30.0
+# The lease that is assumed while the lease of a hold is not known, in seconds: the default of servers. While no server
+# answers, the hold counts as live for so long from the begin of its watch.
+_ASSUMED_LEASE = 30.0
 # How long a look may take before the next one is sent on another connection: a part of the lease, so that several can
 # follow. The other two are the bounds of that time, in seconds.
 _PART_FOR_ANSWER, _SHORTEST_LOOK, _LONGEST_LOOK = 1 / 6, 0.05, 2.0
@@ -153,7 +153,7 @@ class Heartbeat:
         elif look.renewal is not None:
             self.validity.refused(now, look.renewal)
         if self.validity.until == math.inf:
-            self.validity.ends_by(now, self._began + _UNKNOWN)
+            self.validity.ends_by(now, self._began + _ASSUMED_LEASE)
         lease = self._lease()
         self._asks_at = now + max(0.01, min(lease / 30, (self.validity.until - now) / 8, 0.5))
         self._hurries = binds
@@ -168,7 +168,7 @@ class Heartbeat:
         self._asks_at = min(self._asks_at, now + self._third(now))
 
     def _lease(self) -> float:
-        return _UNKNOWN if self.validity.lease == math.inf else self.validity.lease
+        return _ASSUMED_LEASE if self.validity.lease == math.inf else self.validity.lease
 
     def answer_within(self, now: float) -> float:
         """Returns the seconds that a look may take."""

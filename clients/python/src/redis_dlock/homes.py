@@ -12,7 +12,7 @@ from .binding import Binding, Owed
 from .session import SessionBase
 
 # The errors of a cluster's client if no server tells where the slots are, or none has the slot of a key.
-NOT_KNOWN = (RedisError, RedisClusterException, OSError)
+NO_NODE = (RedisError, RedisClusterException, OSError)
 
 Moves = Union[Binding, Owed]
 

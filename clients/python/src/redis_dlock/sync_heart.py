@@ -151,7 +151,8 @@ class Heart:
     def _took(self, watch: Beating, look: Look, replies: list[Any]) -> None:
         errors = [reply for reply in replies if isinstance(reply, ResponseError)]
         if errors:
-            # The connection may lead to a server that is no primary any more.
+            # The connection may lead to a server that is no primary any more. If the server refused only some of the
+            # commands, it executed the others, and a lease may have changed.
             self._close()
             self._failed(watch, look, errors[0], executed=len(errors) < len(replies))
         else:

@@ -1,4 +1,4 @@
-"""The session of threads, on one server and in a cluster."""
+"""The session for programs with threads, on one server and in a cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from . import redis_py
 from .binding import Round
 from .commands import Command, Name
 from .errors import attach, logger
-from .homes import NOT_KNOWN, Homes, move, strays
+from .homes import NO_NODE, Homes, move, strays
 from .limited import Work, begin, limited
 from .limits import LATE, TRY
 from .session import SessionBase
@@ -25,7 +25,8 @@ from .sync_wire import Wire
 
 S = TypeVar("S", bound="Session")
 
-_UNKNOWN = (*redis_py.LOST, redis_py.Unreachable)
+# The errors of an exchange that has no answer: no server was reached, or a server may have executed the commands.
+_NO_ANSWER = (*redis_py.LOST, redis_py.Unreachable)
 
 
 class Session(SessionBase):
@@ -136,7 +137,7 @@ class Session(SessionBase):
             try:
                 self._heartbeat()
                 self._went(None)
-            except (*_UNKNOWN, ResponseError, LockError) as error:
+            except (*_NO_ANSWER, ResponseError, LockError) as error:
                 self._went(error)
             if self._failed is not None or self._strayed:
                 self._strayed = False
@@ -164,7 +165,7 @@ class Session(SessionBase):
             try:
                 work()
                 return
-            except _UNKNOWN as error:
+            except _NO_ANSWER as error:
                 self._failed = error
                 time.sleep(outage.pause(ends - time.monotonic(), error))
 
@@ -248,7 +249,8 @@ class ClusterSession(Session):
     def _opened(self, node: Any, until: float) -> Session:
         home = _Home(self, node, self.redis.get_redis_connection(node))
         home._begin_opening()
-        # A node that refuses may be no primary. The acquisition asks where the key is before it tries again.
+        # An error of `_begin` goes to the acquisition. The node may no longer be the primary, so the acquisition asks
+        # which node has the key before it tries again.
         home._begin(min(until, time.monotonic() + TRY + LATE))
         self._homes.keep(node.name, home)
         if self._is_closed():
@@ -273,5 +275,5 @@ class _Home(Session):
             for each in strays(self):
                 if cluster.get_node_from_key(each.key).name != self._server:
                     move(each, self, self._whole.home(each.key, until))
-        except (*NOT_KNOWN, redis_py.Unreachable):
+        except (*NO_NODE, redis_py.Unreachable):
             pass  # The next heartbeat tries again.

@@ -24,7 +24,9 @@ from .limited import Work, begin
 from .sync_wire import Wire
 from .talk import Line
 
-_UNKNOWN = (*redis_py.LOST, *redis_py.MOVING, redis_py.Unreachable, ReplicasError)
+# The errors that do not say whether the server has the hold: the look had no answer, or went to a node that has not the
+# key, or too few replicas know of the renewal.
+_UNDECIDED = (*redis_py.LOST, *redis_py.MOVING, redis_py.Unreachable, ReplicasError)
 # After one of these, the server has not executed the look, and will not.
 _UNSENT = (*redis_py.MOVING, redis_py.Unreachable)
 
@@ -167,7 +169,7 @@ class Watch:
             try:
                 replies = self._bind(look) if bound else self._look(look)
                 held = self._beats.took(time.monotonic(), look, replies)
-            except _UNKNOWN as error:
+            except _UNDECIDED as error:
                 executed = not isinstance(error, _UNSENT)
                 if isinstance(error, redis_py.NotPrimary):
                     self._refused = error
