@@ -26,8 +26,13 @@ const { timer, unlessAborted, within } = require('./time.js');
  * @property {(heart: Heart, binding: Binding) => void} elsewhere called when a hold is not on the server of the heart
  */
 
-/** How many locks are bound again in one exchange. */
+/** How many locks are bound again, or asked for their caps, in one exchange. */
 const AT_ONCE = 100;
+/**
+ * The cap of a lock is asked for when no more than this many timeouts of its first lease are left. Without an answer
+ * for one timeout, the session is lost anyway. The other one leaves time to ask for the caps of many locks.
+ */
+const CAP_IS_NEAR = 2;
 
 const NEW = 'it was not opened';
 const LATE = 'no heartbeat was confirmed within its timeout';
@@ -400,16 +405,16 @@ class Heart {
     else binding.unbound = undefined;
   }
 
-  /** Asks for the caps of locks that have been held for a while: no cap ends them within their first lease. */
+  /** Asks for the caps of locks whose first lease ends soon: no cap ends them within that lease. */
   async #learn() {
-    for (const some of this.#pieces(this.#bindings.toLearn(performance.now() + 2 * this.#body.timeout))) {
+    for (const some of this.#pieces(this.#bindings.toLearn(performance.now() + CAP_IS_NEAR * this.#body.timeout))) {
       await learnCaps(some, (commands) => this.#ask(commands, { database: some[0]?.database }));
     }
   }
 
   /**
-   * Yields a few locks at a time, until the next heartbeat is due. A late round gets one piece nevertheless, because in a
-   * slow program all rounds are late.
+   * Yields a few locks at a time, until the next heartbeat is due. Even a round that is late gets one piece: otherwise
+   * a slow program, whose rounds are all late, would bind nothing.
    *
    * @param {Binding[]} some
    */

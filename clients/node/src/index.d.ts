@@ -167,7 +167,8 @@ export declare class Session implements AsyncDisposable {
   /**
    * Ends it, and frees all of its locks with one command. A lock that was still held is lost.
    *
-   * @throws {NoAnswer} no server answered within a second. The server frees the locks within `timeout` then
+   * @throws {NoAnswer} no server answered within a second. The server then frees the locks when `timeout` has passed
+   *   since the last heartbeat, or after `dlock.session-grace` more
    */
   close(): Promise<void>;
   /** Says, with `manual`, that the program is alive. Sends nothing itself, so call it often. */

@@ -24,7 +24,8 @@ from .validity import Sent, Validity
 LEASES = 3
 # The longest timeout of a session on the server, in seconds.
 _LONGEST = 3600.0
-# An exchange may take this part of the timeout, within these limits in seconds. Two may fail before a session is lost.
+# An exchange may take this part of the timeout, within these limits in seconds. With a timeout of 0.6 s or more, two
+# may fail before the session is lost; with a shorter one, at least one.
 _PART_FOR_ANSWER, _LONGEST_ANSWER, _SHORTEST_ANSWER = 1 / 6, 2.0, 0.1
 # How many locks are bound again, or asked for their caps, in one exchange: few enough that a connection takes the
 # commands without waiting.
@@ -291,7 +292,8 @@ class SessionBase:
 
     def _ask_caps(self) -> Round:
         """Asks for each cap that is not known yet and may end its lock soon."""
-        # Two timeouts are enough to ask for thousands of caps.
+        # Without an answer for one timeout, the session is lost anyway. The other one leaves time to ask for thousands
+        # of caps.
         soon = time.monotonic() + 2 * self.timeout
         near = [each for each in list(self._bindings) if each.cap.is_near(soon)]
         for some in self._pieces(near):
@@ -302,8 +304,8 @@ class SessionBase:
                     self._lose_some([each], "the server has no such hold")
 
     def _pieces(self, some: list[Binding]) -> Iterator[list[Binding]]:
-        """Yields the bindings that the session still has, few at once, until the next heartbeat is due. A round that is
-        late has one piece, too: in a program that is slow, all rounds are late."""
+        """Yields the bindings that the session still has, few at once, until the next heartbeat is due. Even a round
+        that is late has one piece: otherwise a slow program, whose rounds are all late, would bind nothing."""
         for first in range(0, len(some), _AT_ONCE):
             if first and time.monotonic() >= self._due:
                 return

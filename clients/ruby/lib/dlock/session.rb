@@ -267,7 +267,8 @@ module Dlock
       @wire.exchange(ends, *commands)
     end
 
-    # Sends commands for holds, some at a time, and yields each with its replies. A late round makes one exchange only.
+    # Sends commands for holds, some at a time, and yields each with its replies. Even a round that is late makes one
+    # exchange: otherwise a slow program, whose rounds are all late, would bind nothing.
     def each_of(some, commands)
       some.each_slice(AT_ONCE).with_index do |piece, number|
         return @life.unfinished(Dlock.now) if number.positive? && Dlock.now >= @life.due
@@ -293,7 +294,9 @@ module Dlock
       end
     end
 
-    # Asks for the caps of holds that may soon end at one. A user who may not ask learns of such an end by a heartbeat.
+    # Asks for the caps of holds that may soon end at one: within two timeouts. Without an answer for one timeout, the
+    # session is lost anyway; the other one leaves time to ask for many caps. A user who may not ask learns of such an
+    # end by a heartbeat.
     def learn
       near = Dlock.now + (2 * @life.timeout)
       each_of(holds.select { |hold| hold.kept { |kept| kept.cap_near?(near) } }, :info.to_proc) do |hold, replies, asked|

@@ -27,7 +27,11 @@ final class Node {
      * The connections on which requests wait, each with a function that finds the node which has the request's key now.
      */
     private final Map<Connection, Supplier<CompletableFuture<Node>>> waiting = new HashMap<>();
-    /** When the server last answered on any connection, by {@link System#nanoTime}. */
+    /**
+     * When the server last answered on any connection, by {@link System#nanoTime}; first, when this object was made.
+     * The first connections are therefore opened without a PING. If the server is starting, it refuses the requests on
+     * them, which counts as no answer, and they are repeated.
+     */
     private volatile long answered = System.nanoTime();
     private CompletableFuture<Connection> shared;
     private boolean closed;
@@ -235,7 +239,8 @@ final class Node {
 
     /**
      * Sends a PING to a server that was silent, and waits for the answer. The answers of the handshake prove nothing: a
-     * server that is starting gives them, too, and so does an agent without servers.
+     * server that is starting gives them, too, and so does an agent without servers. Without the PING, each request
+     * would count as being at a server until its refusal.
      */
     private CompletableFuture<Connection> heard(Connection connection) {
         connection.whenHeard(() -> answered = System.nanoTime());
@@ -269,6 +274,7 @@ final class Node {
             });
             return Futures.within(limited, timeoutMillis, address + " cannot be reached");
         } catch (RejectedExecutionException e) {
+            // Without a cause, the executor was shut down. With one, there was no room for a thread: Core.rejecting.
             Throwable cause = e.getCause();
             String why = cause == null ? "the client is closed" : address + " cannot be reached: " + cause;
             return CompletableFuture.failedFuture(new Unanswered(why, e));

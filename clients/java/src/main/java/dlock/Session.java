@@ -48,6 +48,14 @@ public final class Session implements AutoCloseable {
     private static final long LONGEST_PATIENCE_MILLIS = 2000;
     /** For how long opening and closing look for a server: a second, and a little for the last answer. */
     private static final long TRY_MILLIS = 1100;
+    /**
+     * The cap of a hold is asked for when no more than this many timeouts of the hold's first lease are left. Without
+     * an answer for one timeout, the session is lost anyway. The other one leaves time to ask for the caps of many
+     * holds.
+     */
+    private static final int CAP_IS_NEAR = 2;
+    /** A session on a node without locks is ended after this many timeouts. */
+    private static final int IDLE_TIMEOUTS = 2;
     /** The number of locks about which the server is asked at once. */
     private static final int AT_ONCE = 100;
 
@@ -86,11 +94,17 @@ public final class Session implements AutoCloseable {
     private boolean isBeaten;
     /** Whether a {@link #round} is under way. */
     private boolean isBusy;
-    /** Whether the first attempt to open the session has ended. */
+    /**
+     * Whether the first attempt to open the session has ended; never for the whole session of a cluster, which has no
+     * timer.
+     */
     private boolean isStarted;
     /** Why the last heartbeat failed, or {@code null}. */
     private Throwable failure;
-    /** How often it was opened on a server. Locks that were granted before the last opening must be bound again. */
+    /**
+     * How often this client has begun to open it on a server, even if that failed. A lock that was requested before the
+     * last time must be bound again.
+     */
     private long openings;
     private final Set<Bound> bindings = new LinkedHashSet<>();
     /** The number of acquisitions that are under way with it. */
@@ -121,6 +135,7 @@ public final class Session implements AutoCloseable {
         if (session.nodes == null) {
             Futures.join(session.begin());
         } else {
+            // There is no lock yet. The id stands for a key, so that some node is asked whether sessions can be opened.
             Futures.join(session.nodes.at(session.id));
             session.notOpen = null;
         }
@@ -177,10 +192,10 @@ public final class Session implements AutoCloseable {
         return CLOSED.equals(notOpen) || LATE.equals(notOpen);
     }
 
-    /** Returns whether it is the session on a node, and has kept nothing for two timeouts: it could be ended. */
+    /** Returns whether it is the session on a node, and has kept nothing for so long that it could be ended. */
     private boolean isIdle() {
         return whole != null && users == 0 && bindings.isEmpty() && owed.isEmpty()
-                && System.nanoTime() - used > 2 * timeoutNanos;
+                && System.nanoTime() - used > IDLE_TIMEOUTS * timeoutNanos;
     }
 
     /** Returns the name by which the server knows it, a UUID. The nodes of a cluster know it by other names. */
@@ -227,8 +242,9 @@ public final class Session implements AutoCloseable {
     /**
      * Ends the session, and frees all of its locks with one command. A lock that was still held is lost.
      *
-     * @throws UnavailableException no server answered within a second. The server frees the locks within the timeout
-     *     then
+     * @throws UnavailableException no server answered within a second; in a cluster, a node did not answer within a
+     *     sixth of the timeout (100 ms to 2 s). The server then frees the locks when the timeout has passed since the
+     *     last heartbeat, or after {@code dlock.session-grace} more
      */
     @Override
     public void close() {
@@ -340,6 +356,7 @@ public final class Session implements AutoCloseable {
                 bound.binding.unbind(until());
                 missing();
             } else if (bound.binding.until(until()) - until() < 0) {
+                // A cap ends this hold before the session's time is over: the timer must come earlier.
                 schedule();
             }
         }
@@ -379,7 +396,7 @@ public final class Session implements AutoCloseable {
         boolean isSoon;
         synchronized (this) {
             bound.binding.capNotBefore(time);
-            isSoon = bound.binding.needsCap(System.nanoTime() + 2 * timeoutNanos);
+            isSoon = bound.binding.needsCap(System.nanoTime() + CAP_IS_NEAR * timeoutNanos);
             schedule();
         }
         if (isSoon) {
@@ -410,7 +427,7 @@ public final class Session implements AutoCloseable {
      * refuses a lease beyond the cap. The caps that are not asked for before the next heartbeat follow behind it.
      */
     private CompletableFuture<Void> learn() {
-        long soon = System.nanoTime() + 2 * timeoutNanos;
+        long soon = System.nanoTime() + CAP_IS_NEAR * timeoutNanos;
         List<Bound> unknown = new ArrayList<>();
         synchronized (this) {
             bindings.stream().filter(bound -> bound.binding.needsCap(soon)).forEach(unknown::add);
@@ -436,7 +453,7 @@ public final class Session implements AutoCloseable {
         }
         int number = beats();
         long sent = System.nanoTime();
-        CompletableFuture<Long> count = isNew
+        CompletableFuture<Long> reply = isNew
                 ? CompletableFuture.completedFuture(null)
                 : heartbeat("XX").exceptionally(failed -> {
                     if (isMissing(Futures.cause(failed))) {
@@ -444,7 +461,7 @@ public final class Session implements AutoCloseable {
                     }
                     throw Futures.rethrown(failed);
                 });
-        return count.thenCompose(bound -> bound == null ? reopen(known) : confirmed(number, sent, known, bound));
+        return reply.thenCompose(count -> count == null ? reopen(known) : confirmed(number, sent, known, count));
     }
 
     /** Opens the session on a server that does not know it. */
@@ -460,9 +477,9 @@ public final class Session implements AutoCloseable {
         }
         int number = beats();
         long sent = System.nanoTime();
-        return heartbeat("NX").thenCompose(bound -> {
-            if (bound != null) {
-                return confirmed(number, sent, known, bound);
+        return heartbeat("NX").thenCompose(count -> {
+            if (count != null) {
+                return confirmed(number, sent, known, count);
             }
             // An earlier attempt has opened it, and its reply was lost.
             int again = beats();
@@ -480,6 +497,10 @@ public final class Session implements AutoCloseable {
         return beats;
     }
 
+    /**
+     * Sends a heartbeat. Completes with the number of bindings that the server has; {@code null}: the server does not
+     * know the session ({@code XX}), or already has it ({@code NX}).
+     */
     private CompletableFuture<Long> heartbeat(String option) {
         byte[][] command = Words.command("DLOCK.SESSION", id, "PX", timeoutMillis, option);
         boolean hasFailed;
@@ -504,7 +525,10 @@ public final class Session implements AutoCloseable {
                 })));
     }
 
-    /** Limits an answer to a part of the timeout, so that two heartbeats may fail before the session is lost. */
+    /**
+     * Limits the time of an answer to a part of the timeout. With a timeout of 600 ms or more, two heartbeats may fail
+     * before the session is lost; with a shorter one, at least one.
+     */
     private <T> CompletableFuture<T> limited(CompletableFuture<T> asked) {
         long part = timeoutMillis / 6;
         long millis = Math.max(SHORTEST_PATIENCE_MILLIS, Math.min(part, LONGEST_PATIENCE_MILLIS));
@@ -551,8 +575,9 @@ public final class Session implements AutoCloseable {
     }
 
     /**
-     * Asks for {@link #AT_ONCE} holds at once, then for the next ones, until the next heartbeat is due. A late round
-     * asks for the first ones, too: in a slow program, all rounds are late.
+     * Calls {@code ask}, which binds holds or asks for their caps, for {@link #AT_ONCE} holds at once, then for the
+     * next ones, until the next heartbeat is due. Even a round that is late handles the first {@link #AT_ONCE}:
+     * otherwise a slow program, whose rounds are all late, would bind nothing.
      */
     private CompletableFuture<Void> inTurn(List<Bound> all, int from, Function<Bound, CompletableFuture<Void>> ask) {
         synchronized (this) {
