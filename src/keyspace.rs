@@ -56,6 +56,8 @@ impl<'a, 'call> ServerKeys<'a, 'call> {
     /// string, or a new one.
     #[inline]
     fn find<'s>(&'s mut self, name: Name<'_>) -> (&'s mut Context<'call>, &'s KeyName<'s>) {
+        // The server does not refuse the selection: it has told the number of the database of each name, and it has the
+        // same databases until it ends.
         if name.db != self.db && self.context.select_db(name.db) {
             self.db = name.db;
         }
@@ -123,8 +125,8 @@ impl Keyspace for ServerKeys<'_, '_> {
         if self.own.is_empty() {
             return (true, 0);
         }
-        // Frees the copy of the last name before the time counts, so that the check copies this name to the same
-        // memory. New memory for a long name takes longer than a search for a deadlock may.
+        // `may_run` copies the name. Freed first, the copy of the last name leaves its memory to the new one; new
+        // memory for a long name would take longer than a search for a deadlock may.
         self.other = None;
         let stopwatch = Stopwatch::start();
         let user = self.user.get_or_insert_with(|| User::of(self.context));

@@ -60,7 +60,7 @@ func read(name string) ([]op, error) {
 		if err := json.Unmarshal(scanner.Bytes(), &o); err != nil {
 			return nil, fmt.Errorf("%s: %q: %w", name, scanner.Text(), err)
 		}
-		if why := o.unknown(); why != "" {
+		if why := o.invalid(); why != "" {
 			return nil, fmt.Errorf("%s: %q: %s", name, scanner.Text(), why)
 		}
 		lines = append(lines, o)
@@ -76,9 +76,9 @@ var results = map[string][]string{
 	"release": {"released", "lost", "unknown"},
 }
 
-// unknown returns what is wrong with a line, or an empty string. Such a line must be an error, because the model would
+// invalid returns what is wrong with a line, or an empty string. A wrong line must be an error, because the model would
 // take it for another operation.
-func (o op) unknown() string {
+func (o op) invalid() string {
 	switch {
 	case !slices.Contains(results[o.Op], o.Result):
 		return "no such operation, or no such result of it"
@@ -140,6 +140,7 @@ func check(name string, lines []op) int {
 		case porcupine.Unknown:
 			bad++
 			unknown++
+			fmt.Printf("NO VERDICT: %s: the check of the history of %s took longer than %v\n", name, lock, patience)
 		}
 	}
 	fmt.Printf("%s: %d locks, %d operations, %d without a verdict, %d violations\n", name, len(locks), ops, unknown, bad-unknown)

@@ -1,21 +1,32 @@
 //! Choices that are made from a fuzzer's bytes.
 
 /// Bytes that are read from left to right. After the last byte, all further bytes are 0.
-pub struct Bytes<'a>(&'a [u8]);
+pub struct Bytes<'a> {
+    left: &'a [u8],
+    is_overrun: bool,
+}
 
 impl<'a> Bytes<'a> {
     /// Returns the choices that these bytes make.
     pub fn new(bytes: &'a [u8]) -> Bytes<'a> {
-        Bytes(bytes)
+        Bytes { left: bytes, is_overrun: false }
     }
 
     pub fn is_over(&self) -> bool {
-        self.0.is_empty()
+        self.left.is_empty()
+    }
+
+    /// Returns whether a byte was read after the last one.
+    pub fn is_overrun(&self) -> bool {
+        self.is_overrun
     }
 
     pub fn byte(&mut self) -> u8 {
-        let Some((byte, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
+        let Some((byte, rest)) = self.left.split_first() else {
+            self.is_overrun = true;
+            return 0;
+        };
+        self.left = rest;
         *byte
     }
 
@@ -37,6 +48,6 @@ impl<'a> Bytes<'a> {
     }
 
     pub fn rest(&mut self) -> &'a [u8] {
-        std::mem::take(&mut self.0)
+        std::mem::take(&mut self.left)
     }
 }

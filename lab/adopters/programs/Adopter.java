@@ -241,7 +241,7 @@ final class Adopter {
         if (STOPPING.await(period - System.currentTimeMillis() % period + between(0, 30), TimeUnit.MILLISECONDS)) {
             return;
         }
-        // `once` keeps the lock for nine tenths of the period.
+        // The event's `lease` is how long the lock stays: nine tenths of the period.
         Visit visit = new Visit("report", 3600, 0, "");
         try {
             boolean ran = replicated(client.lock("report")).once(Duration.ofMillis(period), hold -> {

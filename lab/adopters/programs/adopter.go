@@ -243,6 +243,7 @@ func report(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
+	// The event's `lease` is how long the lock stays: nine tenths of the period.
 	number := asking("report", 3600, 0, nil)
 	lock, err := client.TryLock(context.Background(), "report", append(replicated, dlock.WithAtLeast(3600*time.Millisecond))...)
 	if errors.Is(err, dlock.ErrNotGranted) {

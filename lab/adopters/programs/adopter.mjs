@@ -167,6 +167,7 @@ async function report(dlock) {
   const period = 4000;
   await pause(period - (Date.now() % period) + between(0, 30), undefined, { signal: stopping.signal }).catch(() => {});
   if (stopping.signal.aborted) return;
+  // The event's `lease` is how long the lock stays: nine tenths of the period.
   const visit = new Visit({ lock: 'report', lease: 3600, wait: 0 });
   let ran = false;
   try {

@@ -213,6 +213,7 @@ function cron(): void
     if (stops(PERIOD - (int) (microtime(true) * 1000) % PERIOD + between(0, 30))) {
         return;
     }
+    // The event's `lease` is how long the lock stays: nine tenths of the period.
     $visit = new Visit('report', intdiv(PERIOD * 9, 10), 0);
     $visit->runs(fn (LockInterface $lock) => $visit->works($lock, between(100, 500)), true);
 }

@@ -152,7 +152,7 @@ def report(locks)
   rest(((4000 - (unix % 4000)) / 1000.0) + rand(0.0..0.03))
   return if stopping?
 
-  # `once` keeps the lock for nine tenths of the period.
+  # The event's `lease` is how long the lock stays: nine tenths of the period.
   visit = Visit.new("report", 3600, 0)
   ran = locks.once("report", every: 4) do |hold|
     visit.enter(hold) { visit.work(hold, rand(0.1..0.5)) }

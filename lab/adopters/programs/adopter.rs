@@ -228,6 +228,7 @@ impl Program {
             () = sleep(next) => {}
             _ = stopping.wait_for(|stopping| *stopping) => return,
         }
+        // The event's `lease` is how long the lock stays: nine tenths of the period.
         let visit = Visit::asks(self, "report", 3600, 0, None);
         let acquire = self.client.try_acquire("report").at_least(Duration::from_millis(3600));
         match self.inside(&visit, acquire, between(100, 500)).await {

@@ -166,6 +166,7 @@ async def report() -> None:
     await pause(period - time.time() % period + random.uniform(0, 0.03))
     if stopping.is_set():
         return
+    # The event's `lease` is how long the lock stays: nine tenths of the period.
     visit = Visit("report", 3600, 0)
 
     @once(client, "report", period=period, timeout=2, replicas=REPLICAS)

@@ -166,7 +166,7 @@ fn slots() -> Scope {
         ],
         others: vec![release(None, Entries::ONE), release(None, Entries::All)],
         events: vec![Event::Time, Event::HalfTime, Event::Gone, Event::Pause],
-        reaches: &["granted", "waits", "served", "number 0", "a higher number", "session ended in a pause"],
+        reaches: &["granted", "waits", "served", "slot 0", "a higher slot", "session ended in a pause"],
         depth: [8, 5],
         ..scope("numbers of permits")
     }

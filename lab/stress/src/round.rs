@@ -204,7 +204,7 @@ impl Round {
             Call::SetTtl(key, ms) => {
                 let reply = self.model.set_ttl(*key, *ms);
                 let is_early = self.model.naive.keys.get(*key).is_some_and(|key| key.early.is_some());
-                self.reach_if("early expiry", is_early);
+                self.reach_if("expiry before the deadline", is_early);
                 reply
             }
         })

@@ -99,7 +99,8 @@ fn a_server_that_is_away_for_a_moment_does_not_end_the_command() {
     let (mut running, pid) = start(&server, &notes, "12s", "exec sleep 1000");
     let mut watch = server.client();
     let end = watch.end_of("job");
-    // The first renewal is sent 3.6 to 4 s after the grant, while the server is frozen. TERM would come after 6.9 s.
+    // With this lease, the first renewal is sent 3.6 to 4 s after the grant (`spread` in the client's keeper.rs), and
+    // TERM would come after 6.9 s (`Deadline::of`). The server is frozen from 3.1 s to 4.6 s after the grant.
     watch.pass(end - 8900);
     server.freeze();
     std::thread::sleep(Duration::from_millis(1500));
@@ -149,6 +150,7 @@ fn nothing_goes_on(script: &str, ignores_term: bool) {
 fn descendants_of_the_command_end_with_it() {
     let below = "sh -c 'trap \"echo TERM > DONE; exit 0\" TERM; echo $$ > BELOW; while :; do sleep 0.02; done'";
     // The descendant runs in the foreground, in the background, and below a second shell. TERM ends the shells first.
+    // `; true` keeps a shell from executing its last command in its own place.
     nothing_goes_on(&format!("{below}; true"), false);
     nothing_goes_on(&format!("{below} & wait"), false);
     nothing_goes_on(&format!("sh -c \"{}; true\"; true", below.replace('"', "\\\"").replace('$', "\\$")), false);

@@ -54,7 +54,8 @@ fn the_permissions_on_the_page_suffice_to_run_commands() {
         let done = run(&server, "~job:*", &[&["run"], way, &["--", "true"]].concat());
         assert_eq!(done.code, Some(0), "{way:?}: {done:?}");
     }
-    // A run that waits asks now and then whether the server is still there, here every half second.
+    // A run that waits asks now and then whether the server is still there, here every half second: a quarter of
+    // `--wait` (`Limits::interval` of dlock-client).
     admin.int("DLOCK.ACQUIRE job:7 other PX 600000");
     let done = run(&server, "~job:*", &["run", "--wait", "2s", "job:7", "--", "true"]);
     assert_eq!(done.code, Some(1), "{done:?}");
@@ -91,7 +92,8 @@ fn user_of(page: &str, user: &str) -> String {
     rules.unwrap_or_else(|| panic!("no user {user}")).to_owned()
 }
 
-/// Runs commands as a user of a page, and checks their codes, and that the server refused nothing of what they sent.
+/// Runs commands as a user of a page, and checks their codes, and that the server refused nothing of what they sent,
+/// including the commands that only serve to word a message, such as who holds the lock.
 #[track_caller]
 fn all_run(server: &Server, page: &str, user: &str, commands: &[(&[&str], i32)]) {
     let mut admin = server.client();
@@ -119,6 +121,7 @@ fn the_users_of_the_pages_of_production_may_do_what_the_pages_say() {
             (&["run", "--limit", "2", "--slot", "job:2", "--", "true"], 0),
             (&["run", "-k", "job:3", "-k", "job:4", "--", "true"], 0),
             (&["run", "--once", "1d", "job:5", "--", "true"], 0),
+            // It has run in this period: it is skipped, with code 0.
             (&["run", "--once", "1d", "job:5", "--", "true"], 0),
             (&["run", "--no-wait", "job:held", "--", "true"], 1),
             (&["run", "--wait", "1500ms", "job:held", "--", "true"], 1),

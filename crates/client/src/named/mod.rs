@@ -120,8 +120,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::Unreachable`] if no server answers within a second. The server then frees the locks when the timeout has
-    /// passed since the last heartbeat, or after `dlock.session-grace` more.
+    /// [`Error::Unreachable`] if no server answers within a second. The server then frees the locks when the timeout
+    /// has passed since the last heartbeat, or after `dlock.session-grace` more.
     pub async fn close(&self) -> Result<(), Error> {
         // The server has ended a session that is lost, or does so soon.
         let is_lost = self.inner.check().is_err();

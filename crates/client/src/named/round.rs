@@ -190,8 +190,8 @@ impl Inner {
         self.server.call_each(commands, within.unwrap_or_else(|| self.answer_within())).await
     }
 
-    /// Returns how long a reply may take: a part of the timeout. With a timeout of 600 ms or more, two heartbeats may stay
-    /// unanswered before the session is lost; with a shorter one, at least one.
+    /// Returns how long a reply may take: a part of the timeout. With a timeout of 600 ms or more, two heartbeats may
+    /// stay unanswered before the session is lost; with a shorter one, at least one.
     pub(super) fn answer_within(&self) -> Duration {
         (self.timeout / 6).clamp(SHORTEST_ANSWER, LONGEST_ANSWER)
     }

@@ -76,7 +76,7 @@ pub enum Syntax {
     NoValue(&'static str),
     /// The option is given twice.
     Twice(&'static str),
-    /// The first option cannot follow the second.
+    /// The two options exclude each other.
     Together(&'static str, &'static str),
     /// The first option is valid only directly after the second.
     OnlyAfter(&'static str, &'static str),
@@ -138,7 +138,7 @@ impl fmt::Display for Syntax {
             Syntax::Unknown(word) => write!(f, "unknown option '{word}'"),
             Syntax::NoValue(option) => write!(f, "{option} needs a value"),
             Syntax::Twice(option) => write!(f, "{option} is given twice"),
-            Syntax::Together(option, before) => write!(f, "{option} and {before} cannot be used together"),
+            Syntax::Together(option, other) => write!(f, "{option} and {other} cannot be used together"),
             Syntax::OnlyAfter(option, other) => write!(f, "{option} is valid only directly after {other}"),
         }
     }

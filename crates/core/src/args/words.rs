@@ -84,6 +84,7 @@ impl<'call, I: Iterator<Item = &'call [u8]>> Words<I> {
 
     /// Returns the value of `BLOCK`: how long to wait, in ms; 0 is forever.
     pub fn timeout(&mut self) -> Result<u64, Malformed> {
+        // The error for a word that is no integer is that of `XREAD BLOCK`.
         let ms = integer(self.value("BLOCK")?, "BLOCK").map_err(|_| Malformed::Timeout)?;
         match u64::try_from(ms) {
             Ok(ms) if ms <= UnixMs::MAX.get() => Ok(ms),
@@ -94,7 +95,7 @@ impl<'call, I: Iterator<Item = &'call [u8]>> Words<I> {
 
     /// Returns the lease of the option `word`, which is `EX`, `PX`, `EXAT` or `PXAT`, and the option's name. Its value
     /// is the next word.
-    pub fn lease(&mut self, word: &[u8], limits: Limits) -> Result<Named<LeaseChoice>, Malformed> {
+    pub fn lease(&mut self, word: &[u8], limits: Limits) -> Result<Given<LeaseChoice>, Malformed> {
         let (option, unit, is_absolute) = if is(word, "PX") {
             ("PX", 1, false)
         } else if is(word, "EX") {
@@ -132,7 +133,7 @@ fn too_early(is_absolute: bool) -> BadLease {
 }
 
 /// A value, and the option that has given it.
-pub type Named<T> = (T, &'static str);
+pub type Given<T> = (T, &'static str);
 
 /// Returns the error for a word that is no option of the command.
 #[cold]
@@ -154,24 +155,25 @@ pub fn once<T>(place: &mut Option<T>, value: T, option: &'static str) -> Result<
 }
 
 /// Sets the one value of a group of options that exclude each other.
-pub fn one_of<T>(place: &mut Option<Named<T>>, (value, option): Named<T>) -> Result<(), Malformed> {
+pub fn one_of<T>(place: &mut Option<Given<T>>, (value, option): Given<T>) -> Result<(), Malformed> {
     match place.replace((value, option)) {
         None => Ok(()),
         Some((_, before)) => Err(exclude(option, before)),
     }
 }
 
-/// Returns the error for two options that exclude each other: `option` came after `before`.
+/// Returns the error for two options that exclude each other, or for one that was given twice. The order of the two is
+/// that in the message, not always that in the command.
 #[cold]
-pub fn exclude(option: &'static str, before: &'static str) -> Malformed {
-    Malformed::Syntax(if option == before { Syntax::Twice(option) } else { Syntax::Together(option, before) })
+pub fn exclude(option: &'static str, other: &'static str) -> Malformed {
+    Malformed::Syntax(if option == other { Syntax::Twice(option) } else { Syntax::Together(option, other) })
 }
 
 /// Returns the session that a command with this lease binds to. A lease that ends at a fixed time, and one that is too
 /// short, are errors: the watchdog could not extend them.
 pub fn binding(
-    session: Option<Named<BindTo<SessionId>>>,
-    lease: Option<Named<LeaseChoice>>,
+    session: Option<Given<BindTo<SessionId>>>,
+    lease: Option<Given<LeaseChoice>>,
 ) -> Result<BindTo<SessionId>, Malformed> {
     let Some((session, word)) = session else { return Ok(BindTo::Nothing) };
     match lease {
@@ -187,7 +189,7 @@ pub fn binding(
 pub fn cap(
     max_hold: Option<Lease>,
     limits: Limits,
-    lease: Option<Named<LeaseChoice>>,
+    lease: Option<Given<LeaseChoice>>,
     session: &BindTo<SessionId>,
 ) -> Result<Option<Lease>, Malformed> {
     let (cap, by) = match (max_hold, limits.max_hold) {
@@ -226,7 +228,7 @@ pub fn token(bytes: &[u8], name: &'static str) -> Result<Token, Malformed> {
 }
 
 /// Returns the mode an option names: `READ` or `WRITE`.
-pub fn mode(word: &[u8]) -> Option<Named<Mode>> {
+pub fn mode(word: &[u8]) -> Option<Given<Mode>> {
     if is(word, "READ") {
         Some((Mode::Shared, "READ"))
     } else if is(word, "WRITE") {

@@ -11,7 +11,9 @@
 )]
 
 use dlock_core::{Command, Entries};
-use dlock_testkit::histories::{History, How, Lease, Op, Reached, Somebody, Step, World};
+use dlock_testkit::histories::{
+    CROWD, History, How, Lease, Op, Reached, SHORT_LEASE_MS, Somebody, Step, USUAL_LEASE_MS, World,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -39,7 +41,8 @@ fn history() -> impl Strategy<Value = History> {
         .prop_map(|(settings, steps)| History::of_frames(&settings, steps.iter().map(Vec::as_slice)))
 }
 
-/// The number of bytes of a step: at least as many as the longest one uses.
+/// The number of bytes of a step. The longest one, a renewal, reads 11 (`dlock_testkit::histories`, `draw.rs`). If a
+/// step needed more than these, `History::of_frames` would panic.
 const STEP_BYTES: usize = 12;
 
 /// Histories that never reach the hard states would prove nothing.
@@ -68,8 +71,8 @@ const HARD: [&str; 42] = [
     "waits",
     "served",
     "permits served",
-    "number 0",
-    "a higher number",
+    "slot 0",
+    "a higher slot",
     "upgraded",
     "entered again from the queue",
     "lease passed in the queue",
@@ -99,7 +102,7 @@ const HARD: [&str; 42] = [
     "named session ended with a waiter",
     "no session",
     "session ended in the queue",
-    "early expiry",
+    "expiry before the deadline",
     "sent away from another type",
     "sent away to another node",
 ];
@@ -120,7 +123,7 @@ fn a_hold_that_a_request_for_several_locks_released_is_not_extended() {
         enter(0, 0, vec![2, 1], several),
     ];
     let steps = ops.map(|op| Step { op, then_tick: false });
-    World::play(&History { steps: steps.into(), ..History::new(500) });
+    World::play(&History { steps: steps.into(), ..History::new(USUAL_LEASE_MS) });
 }
 
 /// Until the timer freed them, the holds of a large lock that was overwritten counted for their named session.
@@ -129,7 +132,7 @@ fn holds_of_a_lock_that_is_overwritten_count_for_no_named_session() {
     let bound = How { lease: Lease::For(300), binds: true, named: Some(0), ..How::new(Command::Rlock) };
     let enter = Op::Enter { client: 0, owner: Some(Somebody::Any(4)), keys: vec![0], how: bound };
     let steps = [enter, Op::Overwrite(0)].map(|op| Step { op, then_tick: false });
-    World::play(&History { crowd: 70, steps: steps.into(), ..History::new(500) });
+    World::play(&History { crowd: CROWD, steps: steps.into(), ..History::new(USUAL_LEASE_MS) });
 }
 
 /// A request for several locks that waited had holds from an earlier attempt. It was answered with a grant, though the
@@ -145,5 +148,5 @@ fn a_repeated_request_for_several_locks_does_not_bind_leases_that_are_too_short(
     let ops =
         [enter(1, 1, vec![1], shared), enter(2, 0, vec![0, 1, 2], several), enter(2, 0, vec![0, 1], bound), release];
     let steps = ops.map(|op| Step { op, then_tick: true });
-    World::play(&History { steps: steps.into(), ..History::new(60) });
+    World::play(&History { steps: steps.into(), ..History::new(SHORT_LEASE_MS) });
 }

@@ -10,7 +10,10 @@ use super::how::How;
 use super::ops::{History, Op, Step};
 use crate::bytes::Bytes;
 use crate::histories::drawn::{key, lease};
-use crate::histories::values::{CLIENTS, LONG_SESSION_MS, OWNERS, SHORT_SESSION_MS, Somebody, TokenPick, TokenRule};
+use crate::histories::values::{
+    CLIENTS, CROWD, LONG_SESSION_MS, OWNERS, SHORT_LEASE_MS, SHORT_SESSION_MS, Somebody, TokenPick, TokenRule,
+    USUAL_LEASE_MS,
+};
 
 impl History {
     /// Reads the bytes as a history: first the settings, then the steps.
@@ -24,19 +27,31 @@ impl History {
     }
 
     /// Reads a history from the bytes of its settings and of each step, so that a caller can leave out a step.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the settings or a step need more bytes: the choices that these bytes make would never vary.
     pub fn of_frames<'a>(settings_of: &[u8], frames: impl IntoIterator<Item = &'a [u8]>) -> History {
-        let mut history = settings(&mut Bytes::new(settings_of));
-        history.steps.extend(frames.into_iter().map(|frame| step(&mut Bytes::new(frame))));
+        let mut history = framed(settings_of, settings);
+        history.steps.extend(frames.into_iter().map(|frame| framed(frame, step)));
         history
     }
 }
 
+/// Draws something from bytes that must suffice for it.
+fn framed<T>(frame: &[u8], draw: fn(&mut Bytes) -> T) -> T {
+    let mut bytes = Bytes::new(frame);
+    let drawn = draw(&mut bytes);
+    assert!(!bytes.is_overrun(), "{} bytes are too few", frame.len());
+    drawn
+}
+
 fn settings(bytes: &mut Bytes) -> History {
-    let default_lease = bytes.pick(&[60, 500]);
+    let default_lease = bytes.pick(&[SHORT_LEASE_MS, USUAL_LEASE_MS]);
     let grace = bytes.pick(&[None, None, Some(30), Some(600)]);
     let max_waiters = bytes.pick(&[None, None, None, Some(0), Some(2), Some(4)]);
-    // A history in 16 begins with a crowd of readers: more holds than the engine frees at once (64).
-    let crowd = if bytes.below(16) == 15 { 70 } else { 0 };
+    // A history in 16 begins with a crowd of readers.
+    let crowd = if bytes.below(16) == 15 { CROWD } else { 0 };
     History { grace, max_waiters, crowd, ..History::new(default_lease) }
 }
 

@@ -55,9 +55,9 @@ impl Reached {
 
     /// Counts the slot numbers in the answers to granted requests.
     pub fn slot(&mut self, told: Option<Option<u32>>) {
-        self.count_if("number 0", told == Some(Some(0)));
-        self.count_if("a higher number", told.flatten() > Some(0));
-        self.count_if("a record without a number", told == Some(None));
+        self.count_if("slot 0", told == Some(Some(0)));
+        self.count_if("a higher slot", told.flatten() > Some(0));
+        self.count_if("a record without a slot", told == Some(None));
     }
 
     pub fn released(&mut self, reply: Reply) {

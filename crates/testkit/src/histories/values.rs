@@ -29,6 +29,15 @@ pub const SHORT_SESSION_MS: u64 = 300;
 /// The timeout of named session 1, in ms.
 pub const LONG_SESSION_MS: u64 = 3_600_000;
 
+/// The default lease of most histories, in ms.
+pub const USUAL_LEASE_MS: u64 = 500;
+
+/// A default lease that is too short for the hold of a session, which needs 300 ms, in ms.
+pub const SHORT_LEASE_MS: u64 = 60;
+
+/// The number of readers in a crowd: more holds than the engine settles or frees at once (64).
+pub const CROWD: usize = 70;
+
 /// How many clients there are at a time.
 pub const CLIENTS: ClientNo = 4;
 
@@ -39,12 +48,14 @@ pub enum Lease {
     Own,
     /// `EX` or `PX`, in ms.
     For(u64),
-    /// `EXAT` or `PXAT`: the end, in ms. In a history, the end counts from the time of the operation.
+    /// `EXAT` or `PXAT`: the end, in ms. In a history, the end counts from the time of the operation; who plays
+    /// the operation makes a time of it.
     Until(u64),
 }
 
 impl Lease {
     /// Returns the lease and the deadline, or `None` if the deadline has passed. `own` is the lease without an option.
+    /// The value of `Until` is a time here.
     pub fn resolve(self, now: u64, own: u64) -> Option<(u64, u64)> {
         match self {
             Lease::Own => Some((own, now + own)),
@@ -53,7 +64,8 @@ impl Lease {
         }
     }
 
-    /// Returns a lease like this one that is allowed with `SESSION`: 300 ms or more, and without an absolute end.
+    /// Returns a lease like this one that is allowed with `SESSION`: 300 ms or more, and without an absolute end. The
+    /// value of `Until` counts from the time of the operation here.
     #[must_use]
     pub fn for_session(self) -> Lease {
         match self {

@@ -33,7 +33,7 @@ impl World {
                 if !is_early {
                     self.late.insert(*key);
                 }
-                self.reached.count_if("early expiry", is_early);
+                self.reached.count_if("expiry before the deadline", is_early);
             }
             Op::Persist(key) => {
                 let name = plain::key_name(*key);
