@@ -124,7 +124,7 @@ func (l *Lock) answerWithin() time.Duration {
 // client assumes the shortest lease that the server may have.
 func (l *Lock) Extend(ctx context.Context, lease time.Duration) error {
 	if lease != 0 && (lease < shortestLease || lease > longestLease) {
-		return fmt.Errorf("dlock: a lease is between %v and %v, not %v", shortestLease, longestLease, lease)
+		return fmt.Errorf("dlock: a lease must be between %v and %v, not %v", shortestLease, longestLease, lease)
 	}
 	if err := l.err(); err != nil {
 		return err

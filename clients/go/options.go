@@ -84,21 +84,22 @@ func (t *terms) settle() {
 func (t *terms) check() error {
 	switch {
 	case t.maxHold != 0 && (t.maxHold < shortestLease || t.maxHold > longestLease):
-		return fmt.Errorf("dlock: the limit of a hold is between %v and %v, not %v", shortestLease, longestLease, t.maxHold)
+		return fmt.Errorf("dlock: the limit of a hold must be between %v and %v, not %v", shortestLease, longestLease, t.maxHold)
 	case t.atLeast < 0:
 		return fmt.Errorf("dlock: a lock cannot stay for %v", t.atLeast)
 	case t.maxHold > 0 && t.atLeast > t.maxHold:
 		return fmt.Errorf("dlock: a lock cannot stay for %v, and end after %v", t.atLeast, t.maxHold)
 	case t.beat < 0:
-		return errors.New("dlock: the time between signs of life is negative")
+		return fmt.Errorf("dlock: the time between signs of life must be 0 or more, not %v", t.beat)
 	case t.lease < shortestLease || t.lease > longestLease:
-		return fmt.Errorf("dlock: a lease is between %v and %v, not %v", shortestLease, longestLease, t.lease)
+		return fmt.Errorf("dlock: a lease must be between %v and %v, not %v", shortestLease, longestLease, t.lease)
 	case t.limited && t.wait < 0:
-		return errors.New("dlock: the limit of a wait is negative")
+		return fmt.Errorf("dlock: the limit of a wait must be 0 or more, not %v", t.wait)
 	case t.outage <= 0:
-		return errors.New("dlock: the limit of an outage is positive")
+		return fmt.Errorf("dlock: the limit of an outage must be positive, not %v", t.outage)
 	case t.replicas < 0 || t.replicas > 0 && t.replicasTimeout < time.Millisecond:
-		return errors.New("dlock: replicas are 0 or more, and have 1 ms or more")
+		return fmt.Errorf("dlock: replicas must be 0 or more, with a time of 1 ms or more, not %d with %v",
+			t.replicas, t.replicasTimeout)
 	}
 	return checkLabel(t.label)
 }
@@ -140,7 +141,7 @@ func WithLogin(login func(ctx context.Context) (user, password string, err error
 func WithDatabase(number int) ClientOption {
 	return func(s *settings) error {
 		if number < 0 {
-			return errors.New("dlock: the number of a database is negative")
+			return fmt.Errorf("dlock: the number of a database must be 0 or more, not %d", number)
 		}
 		s.profile.database = number
 		return nil
@@ -203,7 +204,7 @@ func WithWaiters(connections int) ClientOption {
 func WithSession(time time.Duration) ClientOption {
 	return func(s *settings) error {
 		if time < shortestSession || time > longestSession {
-			return fmt.Errorf("dlock: the time of a session is between %v and %v", shortestSession, longestSession)
+			return fmt.Errorf("dlock: the time of a session must be between %v and %v, not %v", shortestSession, longestSession, time)
 		}
 		s.session = time
 		return nil

@@ -100,7 +100,7 @@ func TestTokensRiseOverAllLocksOfAServer(t *testing.T) {
 func TestLinesThatTheModelDoesNotKnowAreReported(t *testing.T) {
 	at := int64(2)
 	good := op{Op: "release", Mode: "read", Return: &at, Result: "released", Token: 5}
-	if why := good.unknown(); why != "" {
+	if why := good.invalid(); why != "" {
 		t.Fatal(why)
 	}
 	for name, change := range map[string]func(*op){
@@ -111,7 +111,7 @@ func TestLinesThatTheModelDoesNotKnowAreReported(t *testing.T) {
 		"token":     func(o *op) { o.Token = 0 },
 	} {
 		o := good
-		if change(&o); o.unknown() == "" {
+		if change(&o); o.invalid() == "" {
 			t.Error(name)
 		}
 	}

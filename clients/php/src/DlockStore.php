@@ -69,7 +69,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         $this->driver = Driver::of($redis);
         $this->debts = new Debts($this->driver);
         if (null !== $longestWait && $longestWait <= 0) {
-            throw new InvalidArgumentException(sprintf('the longest wait is more than 0 s, not %s', $longestWait));
+            throw new InvalidArgumentException(sprintf('the longest wait must be more than 0 s, not %s', $longestWait));
         }
     }
 

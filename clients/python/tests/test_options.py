@@ -75,7 +75,7 @@ async def test_a_time_that_no_server_accepts_is_refused(kit: Kit) -> None:
     with pytest.raises(ValueError, match="365 days"):
         kit.extra("job", timeout=1e9)
     for seconds in (-1, 0.001):
-        with pytest.raises(ValueError, match="at_least is 0.003 seconds or more"):
+        with pytest.raises(ValueError, match="at_least must be 0.003 seconds or more"):
             kit.extra("job", at_least=seconds)
     with pytest.raises(ValueError):
         await kit.extra("job", timeout=5).acquire(blocking_timeout=math.nan)

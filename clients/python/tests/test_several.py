@@ -171,7 +171,7 @@ async def test_each_permit_has_a_slot_of_its_own(kit: Kit, client: redis.Redis) 
 
 
 def test_a_request_for_a_slot_and_two_permits_is_refused(client: redis.Redis) -> None:
-    with pytest.raises(ValueError, match="number"):
+    with pytest.raises(ValueError, match="slots=True"):
         redis_dlock.DSemaphore(client, "pool", 3, slots=True).acquire(permits=2)
 
 

@@ -77,7 +77,7 @@ class DSemaphore:
         """`timeout` and the other settings are those of `DLock`; each acquisition has a lease of its own. `slots`: each
         permit has a number, too, which no other permit has at the same time (`permit.slot`)."""
         if limit < 1:
-            raise ValueError("limit is 1 or more: each request has its own, and none could be granted with 0")
+            raise ValueError(f"limit must be 1 or more, not {limit}")
         check_names([name])
         redis_py.check_client(redis, asyncio=True)
         self.redis = redis
@@ -90,18 +90,18 @@ class DSemaphore:
     def permit(self, permits: int = 1) -> Permit:
         """Returns a lock object for this number of permits, which is not acquired yet."""
         if not 1 <= permits <= self.limit:
-            raise ValueError("permits is 1 to limit")
+            raise ValueError(f"permits must be 1 to limit, which is {self.limit}, not {permits}")
         if permits > 1 and self._settings.get("at_least"):
-            raise ValueError("at_least is for one permit at a time")
+            raise ValueError(f"permits must be 1 with at_least, not {permits}")
         if permits > 1 and self._slots:
-            raise ValueError("a number comes with one permit at a time")
+            raise ValueError(f"permits must be 1 with slots=True, not {permits}")
         return Permit(self.redis, self.name, self.limit, permits, self._slots, **self._settings)
 
     async def acquire(self, blocking: bool = True, timeout: float | None = None, *, permits: int = 1) -> bool:
         """Takes this number of permits, and returns whether they were granted. `timeout` is the number of seconds to
         wait; None: no limit."""
         if not blocking and timeout is not None:
-            raise ValueError("a try has no timeout")
+            raise ValueError(f"timeout must be None with blocking=False, not {timeout}")
         return await self._take(self.permit(permits), permits, blocking=blocking, blocking_timeout=timeout)
 
     async def _take(self, permit: Permit, permits: int, **how: Any) -> bool:
@@ -166,7 +166,7 @@ class AllOf(DLock):
     def __init__(self, redis: Any, names: Iterable[Name], **settings: Any) -> None:
         self.names = tuple(names)
         if not self.names:
-            raise ValueError("names are 1 to 64")
+            raise ValueError("names must be 1 to 64, not 0")
         super().__init__(redis, self.names[0], thread_local=False, **settings)
 
     def _what(self) -> Target:

@@ -104,7 +104,7 @@ class LockBase(Scripts, Generic[C]):
         `label`: what `dlock info` calls the owner; a random end follows. Without it: host, process and number.
         """
         if mode not in ("exclusive", "read", "write"):
-            raise ValueError(f"mode is exclusive, read or write, not {mode!r}")
+            raise ValueError(f"mode must be exclusive, read or write, not {mode!r}")
         named = session if isinstance(session, SessionBase) else None
         if named is not None and redis_py.servers_of(redis) is not redis_py.servers_of(named.redis):
             raise ValueError("the session belongs to a client with another pool")
@@ -115,15 +115,17 @@ class LockBase(Scripts, Generic[C]):
         check_limit("blocking_timeout", blocking_timeout)
         check_seconds(replicas_timeout=replicas_timeout, wait_slice=wait_slice)
         check_label(label)
-        if replicas < 0 or replicas_timeout <= 0:
-            raise ValueError("replicas is 0 or more, replicas_timeout is more than 0")
+        if replicas < 0:
+            raise ValueError(f"replicas must be 0 or more, not {replicas}")
+        if replicas_timeout <= 0:
+            raise ValueError(f"replicas_timeout must be more than 0, not {replicas_timeout}")
         if outage <= 0:
-            raise ValueError("outage is more than 0")
+            raise ValueError(f"outage must be more than 0, not {outage}")
         if at_least:
             if session:
                 raise ValueError("at_least needs a lease: the end of a session frees its locks")
             if at_least > (max_hold or at_least):
-                raise ValueError("at_least is max_hold at most")
+                raise ValueError(f"at_least must be max_hold ({max_hold}) at most, not {at_least}")
             timeout = timeout or at_least
         check_cap(max_hold, timeout, binds=named is not None or (session is True or session is None and not timeout))
         self.redis = redis
@@ -396,7 +398,9 @@ class LockBase(Scripts, Generic[C]):
         """A renewal is about to be sent. Raises `LockNotOwnedError` if the lock is lost, and `ValueError` for a lease
         of which nothing would be certain."""
         if 0 < lease < SHORTEST_LEASE:
-            raise ValueError(f"a lease is {SHORTEST_LEASE} ms or more: of a shorter one nothing is certain")
+            raise ValueError(
+                f"a lease must be {SHORTEST_LEASE} ms or more (no hold is certain for a shorter one), not {lease} ms"
+            )
         now = time.monotonic()
         hold.validity.passes(now)
         if hold.validity.is_lost:

@@ -19,7 +19,7 @@ _ENTER = {"exclusive": "DLOCK.ACQUIRE", "write": "DLOCK.WLOCK", "read": "DLOCK.R
 def milliseconds(seconds: float) -> int:
     """Returns whole milliseconds, truncated as in redis-py. Raises `ValueError` for `inf`."""
     if not math.isfinite(seconds):
-        raise ValueError(f"a number of seconds, not {seconds}")
+        raise ValueError(f"a time must be a number of seconds, not {seconds}")
     return int(seconds * 1000)
 
 

@@ -32,13 +32,13 @@ def check_seconds(**times: Any) -> None:
     """Raises `ValueError` for a time in seconds that is infinite or NaN."""
     for name, seconds in times.items():
         if seconds is not None and not math.isfinite(seconds):
-            raise ValueError(f"{name} is a number of seconds, not {seconds}")
+            raise ValueError(f"{name} must be a number of seconds, not {seconds}")
 
 
 def check_limit(name: str, seconds: Any) -> None:
     """Raises `ValueError` if a time limit is NaN. `inf` is no limit."""
     if seconds is not None and math.isnan(seconds):
-        raise ValueError(f"{name} is a number of seconds, not {seconds}")
+        raise ValueError(f"{name} must be a number of seconds, not {seconds}")
 
 
 def check_lease(name: str, seconds: float | None) -> None:
@@ -46,9 +46,9 @@ def check_lease(name: str, seconds: float | None) -> None:
     if seconds is None:
         return
     if not math.isfinite(seconds):
-        raise ValueError(f"{name} is a number of seconds, not {seconds}")
+        raise ValueError(f"{name} must be a number of seconds, not {seconds}")
     if seconds > _LONGEST:
-        raise ValueError(f"{name} is 31536000 seconds (365 days) at most")
+        raise ValueError(f"{name} must be 31536000 seconds (365 days) at most, not {seconds}")
 
 
 def check_certain(name: str, seconds: float | None) -> None:
@@ -56,7 +56,8 @@ def check_certain(name: str, seconds: float | None) -> None:
     the hold. 0 stands for no lease."""
     check_lease(name, seconds)
     if seconds and seconds < SHORTEST_LEASE / 1000:
-        raise ValueError(f"{name} is {SHORTEST_LEASE / 1000:g} seconds or more: of a shorter lease nothing is certain")
+        least = f"{SHORTEST_LEASE / 1000:g} seconds or more (no hold is certain for a shorter lease)"
+        raise ValueError(f"{name} must be {least}, not {seconds}")
 
 
 def check_cap(max_hold: float | None, timeout: float | None, *, binds: bool) -> None:
@@ -65,11 +66,11 @@ def check_cap(max_hold: float | None, timeout: float | None, *, binds: bool) -> 
     if max_hold is None:
         return
     if not SHORTEST_LEASE / 1000 <= max_hold <= _LONGEST:
-        raise ValueError(f"max_hold is {SHORTEST_LEASE / 1000:g} to 31536000 seconds")
+        raise ValueError(f"max_hold must be {SHORTEST_LEASE / 1000:g} to 31536000 seconds, not {max_hold}")
     if timeout and timeout > max_hold:
-        raise ValueError("timeout is max_hold at most")
+        raise ValueError(f"timeout must be max_hold ({max_hold}) at most, not {timeout}")
     if binds and max_hold < SHORTEST:
-        raise ValueError("max_hold of a session is 0.3 or more")
+        raise ValueError(f"max_hold with a session must be {SHORTEST} or more, not {max_hold}")
 
 
 def check_label(label: str | None) -> None:
@@ -78,9 +79,9 @@ def check_label(label: str | None) -> None:
         return
     longest = _LONGEST_OWNER - 2 * RANDOM - 1
     if not label or len(label.encode()) > longest:
-        raise ValueError(f"label is 1 to {longest} bytes")
+        raise ValueError(f"label must have 1 to {longest} bytes, not {len(label.encode())}")
     if not label.isprintable():
-        raise ValueError("label is printable")
+        raise ValueError(f"label must be printable, unlike {label!r}")
 
 
 def owner_of_process(host: str, process: int, number: int, random: bytes) -> bytes:

@@ -44,7 +44,7 @@ def kept(period: float, settings: dict[str, Any]) -> float:
     """Returns how many seconds the lock of a run stays."""
     check_lease("period", period)
     if period < _SHORTEST:
-        raise ValueError("period is 1 second or more")
+        raise ValueError(f"period must be 1 second or more, not {period}")
     if settings.get("session") or settings.get("at_least"):
         raise ValueError("once takes no at_least, and no session, whose end frees its locks")
     return period * _KEPT

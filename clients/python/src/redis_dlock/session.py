@@ -52,7 +52,7 @@ class SessionBase:
         locks of a process whose loop hangs are freed.
         """
         if not SHORTEST <= timeout <= _LONGEST:
-            raise ValueError("timeout is 0.3 to 3600 seconds")
+            raise ValueError(f"timeout must be 0.3 to 3600 seconds, not {timeout}")
         self.redis = redis
         self._milliseconds = milliseconds(timeout)
         # Not longer than the server is told.

@@ -9,10 +9,10 @@ module Dlock
     def self.one(name) = new([Options.name_of(name)])
 
     def self.all(names)
-      Options.wrong("the names of locks are an Array, not #{names.inspect}") unless names.is_a?(Array)
+      Options.wrong("the names of locks must be an Array, not #{names.inspect}") unless names.is_a?(Array)
       found = names.map { |name| Options.name_of(name) }
       different = found.map(&:b).uniq.size # The server compares bytes.
-      Options.wrong("several locks are 1 to #{MOST} different ones") unless different.between?(1, MOST) && different == found.size
+      Options.wrong("several locks must be 1 to #{MOST} different ones") unless different.between?(1, MOST) && different == found.size
       new(found, together: true)
     end
 

@@ -14,14 +14,14 @@ module Dlock
 
     def self.from(mode: :exclusive, slots: nil, lease: 30, wait: nil, renew: true, session: false, owner: nil, outage: 30,
                   replicas: 0, replicas_timeout: 1, max_hold: nil, on_loss: nil)
-      wrong("mode is :exclusive, :read or :write, not #{mode.inspect}") unless COMMANDS.key?(mode)
-      wrong("slots is a number from 1") unless slots.nil? || (slots.is_a?(Integer) && slots.between?(1, 2**32 - 1))
+      wrong("mode must be :exclusive, :read or :write, not #{mode.inspect}") unless COMMANDS.key?(mode)
+      wrong("slots must be a number from 1, not #{slots.inspect}") unless slots.nil? || slots?(slots)
       wrong("a semaphore has no mode") if slots && mode != :exclusive
-      wrong("replicas is a number from 0") unless replicas.is_a?(Integer) && replicas >= 0
+      wrong("replicas must be a number from 0, not #{replicas.inspect}") unless replicas.is_a?(Integer) && replicas >= 0
       named, session = session, false if session.is_a?(Session)
-      wrong("renew and session are true or false") unless [renew, session].all? { |each| [true, false].include?(each) }
+      { renew: renew, session: session }.each { |word, value| yes_or_no(word, value) }
       wrong("a session keeps its locks, whether or not renew is false") if named && !renew
-      wrong("on_loss is an object with the method call") unless on_loss.nil? || on_loss.respond_to?(:call)
+      callable(:on_loss, on_loss)
       least = session || named ? 300 : 3
       new(mode: mode, slots: slots, lease: millis(:lease, lease, least), renew: renew, session: session, named: named,
           wait: wait && millis(:wait, wait, 0), owner: label(owner), outage: millis(:outage, outage, 1),
@@ -29,24 +29,34 @@ module Dlock
           max_hold: max_hold && millis(:max_hold, max_hold, least), on_loss: on_loss).lengthened
     end
 
+    def self.slots?(slots) = slots.is_a?(Integer) && slots.between?(1, 2**32 - 1)
+
+    def self.yes_or_no(word, value)
+      wrong("#{word} must be true or false, not #{value.inspect}") unless [true, false].include?(value)
+    end
+
+    def self.callable(word, value)
+      wrong("#{word} must be an object with the method call, not #{value.inspect}") unless value.nil? || value.respond_to?(:call)
+    end
+
     def self.millis(word, seconds, least)
-      wrong("#{word} is a number of seconds, not #{seconds.inspect}") unless seconds.is_a?(Numeric) && seconds.real?
+      wrong("#{word} must be a number of seconds, not #{seconds.inspect}") unless seconds.is_a?(Numeric) && seconds.real?
       ms = seconds.to_f * 1000
-      wrong("#{word} is #{least} ms to 365 days, not #{seconds} s") unless ms.between?(least, 31_536_000_000)
+      wrong("#{word} must be #{least} ms to 365 days, not #{seconds} s") unless ms.between?(least, 31_536_000_000)
       ms.ceil
     end
 
     def self.label(owner)
       return if owner.nil?
 
-      wrong("owner is a String of 1 to 47 bytes") unless owner.is_a?(String) && owner.bytesize.between?(1, 47)
+      wrong("owner must be a String of 1 to 47 bytes, not #{owner.inspect}") unless owner.is_a?(String) && owner.bytesize.between?(1, 47)
       wrong("owner is in #{owner.encoding}, which does not contain ASCII") unless owner.encoding.ascii_compatible?
-      wrong("owner has a control character") if owner.b.match?(/[\x00-\x1f\x7f]/n)
+      wrong("owner must have no control characters, unlike #{owner.inspect}") if owner.b.match?(/[\x00-\x1f\x7f]/n)
       owner
     end
 
     def self.name_of(name)
-      wrong("the name of a lock is a String or a Symbol, not #{name.inspect}") unless [String, Symbol].any? { |c| c === name }
+      wrong("the name of a lock must be a String or a Symbol, not #{name.inspect}") unless [String, Symbol].any? { |c| c === name }
       wrong("the name of a lock is empty") if name.empty?
       name.to_s
     end

@@ -14,9 +14,9 @@ module Dlock
     # `timeout`: the server frees the locks this many seconds after the last heartbeat. `manual`: heartbeats are sent only while
     # the program calls `beat`. `on_loss` is called with the session, in a thread.
     def initialize(client, timeout: 10, manual: false, on_loss: nil)
-      Options.wrong("timeout is 0.3 to 3600 seconds") unless Options.millis(:timeout, timeout, 300) <= 3_600_000
-      Options.wrong("manual is true or false") unless [true, false].include?(manual)
-      Options.wrong("on_loss is an object with the method call") unless on_loss.nil? || on_loss.respond_to?(:call)
+      Options.wrong("timeout must be 0.3 to 3600 seconds, not #{timeout}") unless Options.millis(:timeout, timeout, 300) <= 3_600_000
+      Options.yes_or_no(:manual, manual)
+      Options.callable(:on_loss, on_loss)
       @client = client
       @manual = manual
       @on_loss = on_loss

@@ -10,7 +10,7 @@ final class Address {
     Address(String host, int port) {
         this.host = Objects.requireNonNull(host);
         if (port < 1 || port > 65535) {
-            throw new IllegalArgumentException("a port is a number from 1 to 65535");
+            throw new IllegalArgumentException("a port must be a number from 1 to 65535");
         }
         this.port = port;
     }
@@ -34,7 +34,7 @@ final class Address {
         }
         String port = text.substring(colon + 1);
         if (ported && !port.matches("[0-9]{1,5}")) {
-            throw new IllegalArgumentException("a port is a number from 1 to 65535");
+            throw new IllegalArgumentException("a port must be a number from 1 to 65535");
         }
         return new Address(host, ported ? Integer.parseInt(port) : defaultPort);
     }

@@ -32,7 +32,7 @@ public final class DSemaphore {
 
     private DSemaphore(Core core, String name, long limit, Request one) {
         if (limit < 1 || limit > 0xffffffffL) {
-            throw new IllegalArgumentException("a limit is 1 to 4294967295, not " + limit);
+            throw new IllegalArgumentException("a limit must be 1 to 4294967295, not " + limit);
         }
         this.core = core;
         this.name = name;
@@ -242,10 +242,10 @@ public final class DSemaphore {
         core.checkOpen();
         positive(permits);
         if (isTooMany(permits)) {
-            throw new IllegalArgumentException("there are " + limit + " permits, never " + permits);
+            throw new IllegalArgumentException("permits must be 1 to the limit, which is " + limit + ", not " + permits);
         }
         if (one.mode == Request.Mode.SLOT && permits > 1) {
-            throw new IllegalArgumentException("an acquisition takes one permit with a number, not " + permits);
+            throw new IllegalArgumentException("an acquisition with a number must take one permit, not " + permits);
         }
         return new Granting(core, one.of(permits), core.freshOwner(), time, null, listeners);
     }
@@ -256,7 +256,7 @@ public final class DSemaphore {
 
     private static void positive(int permits) {
         if (permits < 1) {
-            throw new IllegalArgumentException("not a number of permits: " + permits);
+            throw new IllegalArgumentException("permits must be 1 or more, not " + permits);
         }
     }
 

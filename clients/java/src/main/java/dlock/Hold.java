@@ -85,7 +85,8 @@ public final class Hold implements AutoCloseable {
     static Hold resumed(HoldCommands commands) {
         Request request = commands.request;
         if (!hasOneLease(request)) {
-            throw new IllegalArgumentException(request + ": a hold that is resumed has a lease and one name");
+            throw new IllegalArgumentException(
+                    request + ": a hold that is resumed must have a lease, not a session, and one name");
         }
         Core core = commands.core;
         long millis = request.leaseMillis();

@@ -17,21 +17,21 @@ final class HoldTime {
         this.leastMillis = leastMillis;
         if (mostMillis > 0 && leastMillis > mostMillis) {
             throw new IllegalArgumentException(
-                    "a lock that stays at least " + leastMillis + " ms, but at most " + mostMillis);
+                    "a lock that must stay for " + leastMillis + " ms cannot end after " + mostMillis + " ms");
         }
     }
 
     HoldTime atMost(Duration time) {
         if (time.toMillis() < Lease.SHORTEST_MILLIS) {
             throw new IllegalArgumentException(
-                    "the longest time of a hold is " + Lease.SHORTEST_MILLIS + " ms or more, not " + time);
+                    "the longest time of a hold must be " + Lease.SHORTEST_MILLIS + " ms or more, not " + time);
         }
         return new HoldTime(time.toMillis(), leastMillis);
     }
 
     HoldTime atLeast(Duration time) {
         if (time.isNegative()) {
-            throw new IllegalArgumentException("the least time of a hold is 0 ms or more, not " + time);
+            throw new IllegalArgumentException("the least time of a hold must be 0 ms or more, not " + time);
         }
         return new HoldTime(mostMillis, time.toMillis());
     }

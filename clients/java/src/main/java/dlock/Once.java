@@ -23,7 +23,7 @@ final class Once {
      */
     static Duration keptFor(Duration period) {
         if (period.toMillis() < SHORTEST_MILLIS) {
-            throw new IllegalArgumentException("a period is 1 s or longer, not " + period);
+            throw new IllegalArgumentException("a period must be 1 s or longer, not " + period);
         }
         return Duration.ofMillis(period.toMillis() / 10 * 9);
     }

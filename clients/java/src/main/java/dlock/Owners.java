@@ -39,8 +39,8 @@ final class Owners {
     static String checked(String label) {
         boolean isPrintable = label.codePoints().noneMatch(c -> Character.isISOControl(c) || Character.isWhitespace(c));
         if (label.isEmpty() || !isPrintable || label.getBytes(StandardCharsets.UTF_8).length > LONGEST_LABEL) {
-            throw new IllegalArgumentException("a label of owners has 1 to " + LONGEST_LABEL
-                    + " bytes and no white space: \"" + label + "\"");
+            throw new IllegalArgumentException("a label of owners must have 1 to " + LONGEST_LABEL
+                    + " bytes and no white space, unlike \"" + label + "\"");
         }
         return label;
     }

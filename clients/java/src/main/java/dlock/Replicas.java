@@ -13,7 +13,7 @@ final class Replicas {
         this(count, timeout.toMillis());
         if (count < 1 || millis < 1) {
             throw new IllegalArgumentException(
-                    "a number of replicas and a time of 1 ms or more, not " + count + " and " + timeout);
+                    "replicas must be 1 or more, with a time of 1 ms or more, not " + count + " with " + timeout);
         }
     }
 

@@ -125,7 +125,7 @@ public final class Session implements AutoCloseable {
         this.timeoutNanos = TimeUnit.MILLISECONDS.toNanos(timeoutMillis);
         this.isManual = isManual;
         if (timeoutMillis < SHORTEST_MILLIS || timeoutMillis > LONGEST_MILLIS) {
-            throw new IllegalArgumentException("the timeout of a session is 300 ms to one hour, not " + timeout);
+            throw new IllegalArgumentException("the timeout of a session must be 300 ms to one hour, not " + timeout);
         }
     }
 
