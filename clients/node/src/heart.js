@@ -28,10 +28,7 @@ const { timer, unlessAborted, within } = require('./time.js');
 
 /** How many locks are bound again, or asked for their caps, in one exchange. */
 const AT_ONCE = 100;
-/**
- * The cap of a lock is asked for when no more than this many timeouts of its first lease are left. Without an answer
- * for one timeout, the session is lost anyway. The other one leaves time to ask for the caps of many locks.
- */
+/** The cap of a lock is asked for when no more than this many timeouts of its first lease are left. */
 const CAP_IS_NEAR = 2;
 
 const NEW = 'it was not opened';

@@ -292,8 +292,7 @@ class SessionBase:
 
     def _ask_caps(self) -> Round:
         """Asks for each cap that is not known yet and may end its lock soon."""
-        # Without an answer for one timeout, the session is lost anyway. The other one leaves time to ask for thousands
-        # of caps.
+        # Two timeouts are enough to ask for thousands of caps.
         soon = time.monotonic() + 2 * self.timeout
         near = [each for each in list(self._bindings) if each.cap.is_near(soon)]
         for some in self._pieces(near):

@@ -294,8 +294,7 @@ module Dlock
       end
     end
 
-    # Asks for the caps of holds that may soon end at one: within two timeouts. Without an answer for one timeout, the
-    # session is lost anyway; the other one leaves time to ask for many caps. A user who may not ask learns of such an
+    # Asks for the caps of holds that may soon end at one: within two timeouts. A user who may not ask learns of such an
     # end by a heartbeat.
     def learn
       near = Dlock.now + (2 * @life.timeout)

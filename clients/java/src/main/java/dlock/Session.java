@@ -48,11 +48,7 @@ public final class Session implements AutoCloseable {
     private static final long LONGEST_PATIENCE_MILLIS = 2000;
     /** For how long opening and closing look for a server: a second, and a little for the last answer. */
     private static final long TRY_MILLIS = 1100;
-    /**
-     * The cap of a hold is asked for when no more than this many timeouts of the hold's first lease are left. Without
-     * an answer for one timeout, the session is lost anyway. The other one leaves time to ask for the caps of many
-     * holds.
-     */
+    /** The cap of a hold is asked for when no more than this many timeouts of its first lease are left. */
     private static final int CAP_IS_NEAR = 2;
     /** A session on a node without locks is ended after this many timeouts. */
     private static final int IDLE_TIMEOUTS = 2;
