@@ -12,24 +12,40 @@ ActiveJob::Base.queue_adapter = :inline
 ActiveJob::Base.logger = nil
 Sidekiq::Testing.server_middleware { |chain| chain.add Dlock::Sidekiq::Locks, Dlock.new(URL) }
 
-# A job whose lock has the name of its class. Records what a second request for that lock gets: nil while it is held.
+# What a job saw of a lock: nil if it was held.
+Seen = Thread::Queue.new
+
+# Requests a lock, and records the result.
+def look(name) = Seen << Dlock.new(URL).try(name)&.tap(&:release)
+
+# A job whose lock has the name of its class, and which looks at that lock.
 class Plain < ActiveJob::Base
   include Dlock::ActiveJob
   locked_by Dlock.new(URL)
 
-  def perform = Seen << Dlock.new(URL).try("Plain")
+  def perform = look("Plain")
 end
-
-Seen = Thread::Queue.new
 
 # The jobs Report and Sync, as the README shows them: tests/clients/ruby.sh has cut them out.
 load ENV.fetch("DLOCK_TEST_JOBS")
+
+# Report and Sync as jobs that look at the locks that they should have.
+class WatchedReport < Report
+  def perform(account) = look("report:#{account}")
+end
+
+class WatchedSync < Sync
+  def perform(account) = look("sync:#{account}")
+end
 
 # Jobs run under their locks.
 class JobsTest < Minitest::Test
   include OnServer
 
-  def teardown = Sidekiq::Worker.clear_all
+  def teardown
+    Sidekiq::Worker.clear_all
+    Seen.clear
+  end
 
   def test_a_job_has_its_lock_while_it_runs
     Plain.perform_now
@@ -43,6 +59,8 @@ class JobsTest < Minitest::Test
   end
 
   def test_jobs_with_other_arguments_have_other_locks
+    WatchedReport.perform_now(7)
+    assert_nil Seen.pop(true)
     locks.lock("report:8") { assert_output("reports 7 alone\n") { Report.perform_now(7) } }
   end
 
@@ -57,8 +75,10 @@ class JobsTest < Minitest::Test
 
   def test_sidekiq_runs_a_job_whose_lock_is_free_and_frees_the_lock
     Sidekiq::Testing.inline! do
-      locks.lock("sync:8") { assert_output("syncs 7 alone\n") { Sync.perform_async(7) } }
+      WatchedSync.perform_async(7)
+      assert_nil Seen.pop(true)
       assert_empty info("sync:7")
+      locks.lock("sync:8") { assert_output("syncs 7 alone\n") { Sync.perform_async(7) } }
     end
   end
 

@@ -24,6 +24,10 @@ module OnServer
   # not only the first one.
   Always = Class.new(Array) { def empty? = true }
 
+  # The `instead` of a relay that sends nothing instead of a reply, and loses the rest of the connection in both
+  # directions.
+  SILENCE = ""
+
   # A relay to the server that loses the reply to the next command with this word, and closes the connection or sends
   # the reply `instead`. With `refused`, the server does not get the command. Yields the relay's URL, and the list
   # `lost`, which gets an entry for each lost reply.
@@ -50,6 +54,7 @@ module OnServer
             lost << (refused ? instead : executed(server, text))
             raise EOFError unless instead
 
+            client.read if instead == SILENCE # until the client ends the connection
             next client.write(instead)
           end
           (from == client ? server : client).write(text)
