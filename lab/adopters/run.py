@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import random
 import sys
 import tempfile
@@ -21,7 +20,7 @@ from command import begin, end, parser, play, tell  # noqa: E402
 from evidence import keep  # noqa: E402
 from faults import OF_PROGRAMS, Faults, watch  # noqa: E402
 from judge import Round  # noqa: E402
-from machines import Broken, Deployment, soon  # noqa: E402
+from machines import PATIENCE, Broken, Deployment, soon  # noqa: E402
 from program import LANGUAGES, ROLES, Adopter, adopters  # noqa: E402
 from programs import micros  # noqa: E402
 from rules import KEPT, excuses, violations  # noqa: E402
@@ -94,10 +93,15 @@ class Run:
         return violations(self.it, orders)
 
     async def _recover(self) -> None:
-        """Waits until the servers are whole again. The time until then is recorded as a fault: errors are allowed."""
+        """Waits until the servers are whole again. The time until then is recorded as a fault: errors are allowed.
+
+        Servers that do not become whole in time are a violation, and the run goes on.
+        """
         began = micros()
-        with contextlib.suppress(Broken):
+        try:
             await soon("the servers are whole again", self._deployment.is_whole)
+        except Broken as error:
+            self.it.seen.append(f"{error}, {PATIENCE:.0f} s after the last fault")
         self.it.faults.append(("servers not whole", "", began, micros()))
         self.it.calm = micros()
 

@@ -65,11 +65,11 @@ class Judge(unittest.TestCase):
 
     def test_permits_are_not_more_than_the_limit_and_have_different_numbers(self) -> None:
         permit = {"slots": 2}
-        two = [attempt("a", 0, 100, 1, slot=0, **permit), attempt("b", 0, 100, 2, slot=1, **permit)]
+        two = [attempt("a", 0, 100, 1, slot=0, **permit), attempt("b", 20, 100, 2, slot=1, **permit)]
         self.accepts(*two)
         self.finds("3 of 2 permits", *two, attempt("c", 50, 90, 3, slot=None, **permit))
         two[1].slot = 0
-        self.assertTrue(all("number 0" in each for each in judge(Round(two))))
+        self.finds("number 0", *two)
 
     def test_an_exclusive_hold_excludes_permits_and_a_reader_does_not(self) -> None:
         permit = attempt("a", 0, 100, 1, slots=2, slot=0)
