@@ -72,9 +72,9 @@ withEachClient(({ open, run, key }) => {
     await watching;
   });
 
-  test('another term begins when the lock is lost, and each term that begins ends', async () => {
-    const [name, events, tokens] = [key('leader'), [], []];
-    const programs = await Promise.all([1, 2].map(async () => {
+  test('another program leads when the lock is lost, and each term that begins ends', async () => {
+    const [name, events, tokens, leaders] = [key('leader'), [], [], []];
+    const programs = await Promise.all([0, 1].map(async (number) => {
       const stop = new AbortController();
       const dlock = new DLock(await open());
       const done = dlock.elect(name, {
@@ -83,16 +83,20 @@ withEachClient(({ open, run, key }) => {
         onStarted(signal, lock) {
           events.push('started');
           tokens.push(lock.token);
+          leaders.push(number);
         },
         onStopped: () => events.push('stopped'),
       });
       return { stop, done, dlock };
     }));
     await soon('a program leads', () => events.length === 1);
+    await untilWaiting(run, name, 1);
     assert.equal((await programs[0].dlock.holder(name)).token, tokens[0]);
     await run('DEL', name);
     await soon('one term has ended and another has begun', () => events.length === 3);
     assert.equal(events.filter((event) => event === 'stopped').length, 1);
+    assert.equal(leaders[1], 1 - leaders[0]);
+    assert.equal((await programs[0].dlock.holder(name)).token, tokens[1]);
     programs.forEach(({ stop }) => stop.abort());
     await Promise.all(programs.map(({ done }) => done));
     assert.equal(events.filter((event) => event === 'started').length, tokens.length);
