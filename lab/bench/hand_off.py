@@ -57,7 +57,10 @@ def read(client: socket.socket, reply: bytes) -> None:
     """Reads one line, and fails unless it begins with `reply`."""
     line = b""
     while not line.endswith(b"\r\n"):
-        line += client.recv(1)
+        byte = client.recv(1)
+        if not byte:
+            raise ConnectionError("the server has closed the connection")
+        line += byte
     if not line.startswith(reply):
         raise ValueError(f"unexpected reply: {line!r}")
 

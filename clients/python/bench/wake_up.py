@@ -38,7 +38,9 @@ def own_server(binary: str, module: str) -> Iterator[int]:
         words += ["--loadmodule", module]
         with subprocess.Popen(words, stdout=subprocess.DEVNULL) as server:
             try:
-                while server.poll() is None:
+                while True:
+                    if server.poll() is not None:
+                        raise RuntimeError(f"the server has ended with {server.returncode}")
                     with contextlib.suppress(redis.ConnectionError):
                         redis.Redis(port=port).ping()
                         break
