@@ -9,6 +9,7 @@ import java.util.Map;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
+import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
 import java.util.function.LongConsumer;
@@ -117,20 +118,22 @@ final class GivenUpTest {
             DLock lock = client.lock("job").withLease(Lease.renewed(LEASE));
             for (long ms = 0; ms < 12; ms++) {
                 held(server, "lock");
-                Thread thread = new Thread(() -> {
+                FutureTask<Void> locking = new FutureTask<>(() -> {
                     try {
                         lock.lockInterruptibly();
                         lock.unlock();
                     } catch (InterruptedException e) {
                         // The lock was not granted, or is released.
                     }
+                    return null;
                 });
+                Thread thread = new Thread(locking);
                 thread.start();
                 server.untilWaiting("job", 1);
                 server.run("DLOCK.RELEASE", "job", "other");
                 spin(ms * 1_000_000);
                 thread.interrupt();
-                thread.join(20_000);
+                locking.get(20, TimeUnit.SECONDS);
                 nextGetsIt(server, ms + " ms");
             }
         }

@@ -18,6 +18,7 @@ import java.util.ArrayList;
 import java.util.Base64;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
 import java.util.regex.Pattern;
 import javax.net.ssl.KeyManagerFactory;
@@ -106,19 +107,21 @@ final class SecureTest {
             DLock lock = client.lock("race");
             for (int round = 0; round < 50; round++) {
                 Hold hold = lock.acquire();
-                Thread thread = new Thread(() -> {
+                FutureTask<Void> locking = new FutureTask<>(() -> {
                     try {
                         lock.lockInterruptibly();
                         lock.unlock();
                     } catch (InterruptedException e) {
                         // The interrupt came before the grant.
                     }
+                    return null;
                 });
+                Thread thread = new Thread(locking);
                 thread.start();
                 server.untilWaiting("race", 1);
                 CompletableFuture<Boolean> released = hold.releaseAsync();
                 thread.interrupt();
-                thread.join(20_000);
+                locking.get(20, TimeUnit.SECONDS);
                 released.join();
                 TestServer.soon("nothing is left of round " + round, () -> server.isFree("race"));
             }

@@ -2,6 +2,7 @@ package dlock;
 
 import static dlock.TestServer.soon;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotSame;
 import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
@@ -156,6 +157,7 @@ final class UnreadRepliesTest {
         }
         for (Thread thread : threads) {
             thread.join(20_000);
+            assertFalse(thread.isAlive());
         }
         System.out.println("storm: " + granted + " granted, " + interrupted + " interrupted");
         assertEquals(null, wrong.getNow(null));
