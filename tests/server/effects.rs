@@ -125,7 +125,7 @@ fn a_lock_restored_without_an_expiry_appends_its_expiry_once() {
         client.ok(req!["RESTORE", "k", 0, &dump, "REPLACE"]);
         assert_eq!(client.end_of("k"), end);
     });
-    assert!(names.len() == 2 && names[0] == "RESTORE", "{names:?}");
+    assert_eq!(names, ["RESTORE", EFFECT]);
 }
 
 #[test]
@@ -154,10 +154,12 @@ fn no_lease_is_appended_as_an_option() {
     }
     client.run("DLOCK.ACQUIRE k a PX 600000");
     client.run("DLOCK.RENEW k a PX 23456789");
-    for command in server.aof().iter().filter(|command| command[0].starts_with(b"DLOCK.")) {
-        let name = String::from_utf8_lossy(&command[0]).to_uppercase();
-        assert!(name == EFFECT || name == RELEASE, "{name}");
-        for unit in [b"PX".as_slice(), b"EX"] {
+    let appended = server.aof();
+    let own: Vec<_> = appended.iter().filter(|command| command[0].starts_with(b"DLOCK.")).collect();
+    assert_eq!(own.len(), 4, "one effect for each command: {own:?}");
+    for command in own {
+        assert_eq!(String::from_utf8_lossy(&command[0]), EFFECT);
+        for unit in [b"PX".as_slice(), b"EX", b"PXAT", b"EXAT"] {
             assert!(!command.iter().any(|word| word.eq_ignore_ascii_case(unit)), "{command:?}");
         }
     }
