@@ -90,9 +90,9 @@ impl Axis {
         Self { low: 10_f64.powf(low.log10().floor()), high: 10_f64.powf(high.log10().ceil()) }
     }
 
-    /// Returns where on the scale a value is: 0 at its low end, 1 at its high end.
+    /// Returns where on the scale a value is: 0 at its low end, 1 at its high end. A scale of one value is all low end.
     fn share(&self, value: f64) -> f64 {
-        (value / self.low).ln() / (self.high / self.low).ln()
+        if self.high > self.low { (value / self.low).ln() / (self.high / self.low).ln() } else { 0.0 }
     }
 
     /// Returns the powers of ten on a scale from [`Axis::of_decades`]. The limit allows for rounding.
@@ -138,6 +138,14 @@ mod tests {
         let axis = Axis::of_decades([30.0, 4_000.0].into_iter());
         assert_eq!(axis.decades(), [10.0, 100.0, 1_000.0, 10_000.0]);
         assert!((axis.share(10.0), axis.share(10_000.0)) == (0.0, 1.0));
+    }
+
+    #[test]
+    fn points_of_one_size_have_a_place() {
+        let points = vec![[8.0, 100.0], [8.0, 100.0]];
+        let titles = Titles { title: "a", subtitle: "b", below: "c" };
+        let plotted = plot(&titles, &[Series { label: "d".to_owned(), points, is_own: true }]);
+        assert!(!plotted.contains("NaN"), "{plotted}");
     }
 
     #[test]
