@@ -54,8 +54,11 @@ impl Waiters {
     pub fn finish(&mut self, server: &Server) -> Vec<String> {
         let before = self.threads.len();
         let deletes = KINDS.iter().all(|_| self.delete(server)) && self.threads.len() == before + KINDS.len();
-        let mut found: Vec<String> =
-            self.threads.drain(..).filter_map(|thread| thread.join().unwrap_or_default()).collect();
+        let mut found: Vec<String> = self
+            .threads
+            .drain(..)
+            .filter_map(|thread| thread.join().unwrap_or_else(|_| Some(PANICKED.to_owned())))
+            .collect();
         if !deletes {
             found.push("a lock cannot be taken, or the other module deletes nothing".to_owned());
         }
@@ -101,6 +104,7 @@ fn wait(port: u16, holder: Client, request: &str, key: &str) -> Option<String> {
     None
 }
 
+const PANICKED: &str = "a client that waited for a lock that was deleted panicked: its message is above";
 /// The errors of a server on which a fault was inflicted.
 const OF_FAULTS: [&str; 7] = ["UNBLOCKED", "READONLY", "LOADING", "OOM", "MOVED", "TRYAGAIN", "CLUSTERDOWN"];
 /// How long a request may take to get into the queue. If it comes later, the lock is free.

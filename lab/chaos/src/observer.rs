@@ -11,6 +11,7 @@ use dlock_testkit::redis::Value;
 use dlock_testkit::{Client, text_of};
 
 use crate::control::Control;
+use crate::failure::{Failure, Result};
 use crate::time::{Micros, now, sleep_ms};
 use crate::workload::KEYS;
 
@@ -55,9 +56,10 @@ impl Observer {
         Observer { has_ended, thread }
     }
 
-    pub fn finish(self) -> Seen {
+    /// Ends the observation. An observer that panicked has not seen everything, so the run gets no verdict.
+    pub fn finish(self) -> Result<Seen> {
         self.has_ended.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap_or_default()
+        self.thread.join().map_err(|_| Failure("the observer panicked: its message is above".into()))
     }
 }
 

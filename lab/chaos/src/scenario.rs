@@ -67,7 +67,7 @@ pub fn play(
         lives: running.workers.lives()?,
         faults: running.faults.clone(),
         counters: counters.all(),
-        seen: observer.finish(),
+        seen: observer.finish()?,
     };
     let mut findings = check::check(&record);
     findings.violations.append(&mut found);
