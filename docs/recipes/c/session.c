@@ -27,8 +27,10 @@ int main(void) {
     /* The wait of 5 s is shorter than alice's lease, so that only the end of her connection can lead to a grant. */
     redisContext *bob = connected();
     long long token = number(redisCommand(bob, "DLOCK.ACQUIRE recipe:session bob PX 10000 BLOCK 5000"));
-    if (token) puts("bob: granted when the connection of alice ended");
-    number(redisCommand(bob, "DLOCK.RELEASE recipe:session bob TOKEN %lld", token));
+    if (token) { /* 0: the 5 seconds are over */
+        puts("bob: granted when the connection of alice ended");
+        number(redisCommand(bob, "DLOCK.RELEASE recipe:session bob TOKEN %lld", token));
+    }
     redisFree(bob);
     return 0;
 }

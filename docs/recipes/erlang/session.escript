@@ -8,7 +8,12 @@ main(_) ->
 
     Bob = connect(),
     Token = dlock(Bob, "ACQUIRE", ["recipe:session", "bob", "PX", 10000, "BLOCK", 5000]),
-    say(Token =/= undefined, "bob: granted when the connection of alice ended"),
+    release(Bob, Token).
+
+%% undefined: the 5 seconds are over.
+release(_, undefined) -> ok;
+release(Bob, Token) ->
+    io:format("bob: granted when the connection of alice ended~n"),
     dlock(Bob, "RELEASE", ["recipe:session", "bob", "TOKEN", Token]).
 
 connect() ->
@@ -20,6 +25,3 @@ connect() ->
 dlock(Redis, Command, Arguments) ->
     {ok, Reply} = eredis:q(Redis, ["DLOCK." ++ Command | Arguments], infinity),
     Reply.
-
-say(true, What) -> io:format("~s~n", [What]);
-say(false, _) -> ok.

@@ -16,5 +16,7 @@ alice:quit() -- the death of the process would close the connection, too
 -- The wait of 5 s is shorter than alice's lease, so that only the end of her connection can lead to a grant.
 local bob = redis.connect(host, port)
 local token = bob:dlock_acquire("recipe:session", "bob", "PX", 10000, "BLOCK", 5000)
-if token then print("bob: granted when the connection of alice ended") end
-bob:dlock_release("recipe:session", "bob", "TOKEN", token)
+if token then -- nil: the 5 seconds are over
+    print("bob: granted when the connection of alice ended")
+    bob:dlock_release("recipe:session", "bob", "TOKEN", token)
+end

@@ -15,5 +15,7 @@ $alice->quit;    # or the process dies
 
 my $bob = Redis->new(server => $address);
 my $token = dlock($bob, "ACQUIRE", "recipe:session", "bob", "PX", 10000, "BLOCK", 5000);
-print "bob: granted when the connection of alice ended\n" if $token;
-dlock($bob, "RELEASE", "recipe:session", "bob", "TOKEN", $token);
+if ($token) {    # undef: the 5 seconds are over
+    print "bob: granted when the connection of alice ended\n";
+    dlock($bob, "RELEASE", "recipe:session", "bob", "TOKEN", $token);
+}

@@ -14,5 +14,7 @@ exec {ALICE[1]}>&- # closes the input of redis-cli, which ends it and its connec
 
 # The wait of 5 s is shorter than alice's lease, so that only the end of her connection can lead to a grant.
 token=$(cli DLOCK.ACQUIRE recipe:session bob PX 10000 BLOCK 5000)
-[[ -z $token ]] || echo 'bob: granted when the connection of alice ended'
-cli DLOCK.RELEASE recipe:session bob TOKEN "$token" >/dev/null
+if [[ -n $token ]]; then # empty: the 5 seconds are over
+    echo 'bob: granted when the connection of alice ended'
+    cli DLOCK.RELEASE recipe:session bob TOKEN "$token" >/dev/null
+fi
