@@ -33,6 +33,8 @@ COMMAND = os.environ.get("DLOCK_PROGRAM") or str(TOP / "target/release/dlock")
 PATIENCE = 30.0
 # Sentinels and nodes of a cluster count a silent server as down after this time, in ms.
 DOWN_AFTER = 2000
+# How long a replica has to say that it has all, in s: it says so each second.
+ACKNOWLEDGED_IN = 1.5
 
 
 def die_with_parent() -> None:
@@ -465,8 +467,18 @@ async def in_step(replica: Machine) -> bool:
 
 
 async def acknowledges(primary: Machine) -> bool:
-    """Returns whether a replica has all that this connection wrote. If it wrote nothing, any replica will do."""
-    return bool(await primary.call("WAIT", 1, 500))
+    """Returns whether a replica has all that its primary has written by now. A replica says each second what it has."""
+    # Not `WAIT`, which waits for nothing on a connection that has written nothing.
+    written = (await primary.client.info("replication"))["master_repl_offset"]
+    ends = asyncio.get_running_loop().time() + ACKNOWLEDGED_IN
+    while True:
+        info = await primary.client.info("replication")
+        replicas = [info[f"slave{at}"] for at in range(int(info["connected_slaves"]))]
+        if any(each["state"] == "online" and each["offset"] >= written for each in replicas):
+            return True
+        if asyncio.get_running_loop().time() > ends:
+            return False
+        await asyncio.sleep(0.05)
 
 
 async def lacks_replica(machine: Machine) -> bool:
