@@ -92,7 +92,7 @@ struct Running<'a> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Undo {
-    Stop,
+    Stop(Ipv4Addr),
     Cut(Ipv4Addr),
     MemoryFull,
 }
@@ -128,8 +128,12 @@ impl Running<'_> {
             }
             Kind::ClientStopped => {
                 let (begin, ms) = (now(), 200 + choice % 2000);
-                self.workers.stop(choice)?;
-                self.undo.push((begin + ms * 1000, Undo::Stop));
+                let address = self.workers.address(choice)?;
+                if self.undo.iter().any(|(_, undo)| *undo == Undo::Stop(address)) {
+                    return Ok(());
+                }
+                self.workers.stop(address)?;
+                self.undo.push((begin + ms * 1000, Undo::Stop(address)));
                 Fault { end: begin + ms * 1000, ..Fault::new(kind, begin) }
             }
             Kind::NetworkCut => {
@@ -157,7 +161,7 @@ impl Running<'_> {
 
     fn undo(&mut self, undo: Undo) -> Result<()> {
         match undo {
-            Undo::Stop => self.workers.wake_all(),
+            Undo::Stop(address) => self.workers.wake(address),
             Undo::Cut(address) => Ok(self.network.map_or(Ok(()), |network| network.heal(address))?),
             Undo::MemoryFull => {
                 self.servers.free_memory();

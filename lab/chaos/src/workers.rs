@@ -60,14 +60,23 @@ impl Workers {
 
     /// Returns the address of one.
     pub fn address(&self, choice: u64) -> Result<Ipv4Addr> {
-        let member = self.at_work.get(self.index(choice)).ok_or_else(|| Failure("nobody to cut off".into()))?;
+        let member = self.at_work.get(self.index(choice)).ok_or_else(|| Failure("no worker is left".into()))?;
         Ok(member.job.address)
     }
 
-    /// Stops one. It goes on after [`Workers::wake_all`].
-    pub fn stop(&self, choice: u64) -> Result<()> {
-        let member = self.at_work.get(self.index(choice)).ok_or_else(|| Failure("nobody to stop".into()))?;
-        kill_process(pid(&member.process)?, Signal::STOP).doing("stopping a client")
+    /// Stops the worker with this address, until [`Workers::wake`] or [`Workers::wake_all`].
+    pub fn stop(&self, address: Ipv4Addr) -> Result<()> {
+        self.signal(address, Signal::STOP, "stopping a client")
+    }
+
+    /// Lets the worker with this address go on. A worker that was killed meanwhile is none any more.
+    pub fn wake(&self, address: Ipv4Addr) -> Result<()> {
+        self.signal(address, Signal::CONT, "waking a client")
+    }
+
+    fn signal(&self, address: Ipv4Addr, signal: Signal, doing: &str) -> Result<()> {
+        let mut with_address = self.at_work.iter().filter(|member| member.job.address == address);
+        with_address.try_for_each(|member| kill_process(pid(&member.process)?, signal).doing(doing))
     }
 
     pub fn wake_all(&self) -> Result<()> {
@@ -123,18 +132,22 @@ impl Workers {
     }
 
     fn hire(&mut self) -> Result<()> {
+        let job = self.next_job();
+        let process = Command::new(env::current_exe()?).args(job.words()).spawn().doing("starting a worker")?;
+        self.at_work.push(Member { job, process });
+        Ok(())
+    }
+
+    fn next_job(&mut self) -> Job {
         self.started += 1;
-        let job = Job {
+        Job {
             dir: self.dir.path().to_owned(),
             name: format!("w{}", self.started),
             address: address(self.started),
             seed: self.seed,
             counters: self.counters,
             acknowledgement: self.acknowledgement,
-        };
-        let process = Command::new(env::current_exe()?).args(job.words()).spawn().doing("starting a worker")?;
-        self.at_work.push(Member { job, process });
-        Ok(())
+        }
     }
 
     fn index(&self, choice: u64) -> usize {
@@ -161,4 +174,36 @@ fn address(number: u64) -> Ipv4Addr {
 fn pid(process: &Child) -> Result<Pid> {
     let id = i32::try_from(process.id()).ok().and_then(Pid::from_raw);
     id.ok_or_else(|| Failure("a process without an id".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_stopped(member: &Member) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", member.process.id())).unwrap();
+        stat.rsplit_once(") ").unwrap().1.starts_with('T')
+    }
+
+    #[test]
+    fn only_the_worker_that_is_woken_goes_on() {
+        let mut workers = Workers::new(0, 1, Acknowledgement::Never).unwrap();
+        for _ in 0..2 {
+            let (job, process) = (workers.next_job(), Command::new("sleep").arg("60").spawn().unwrap());
+            workers.at_work.push(Member { job, process });
+        }
+        let [first, second] = [0, 1].map(|choice| workers.address(choice).unwrap());
+        workers.stop(first).unwrap();
+        workers.stop(second).unwrap();
+        wait_until(5000, || workers.at_work.iter().all(is_stopped));
+        workers.wake(second).unwrap();
+        wait_until(5000, || !is_stopped(&workers.at_work[1]));
+        assert_eq!([0, 1].map(|at| is_stopped(&workers.at_work[at])), [true, false]);
+    }
+
+    #[test]
+    fn a_worker_that_was_killed_is_not_woken() {
+        let workers = Workers::new(0, 1, Acknowledgement::Never).unwrap();
+        workers.wake(address(1)).unwrap();
+    }
 }
