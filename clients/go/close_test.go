@@ -19,8 +19,6 @@ import (
 func TestAClientThatIsClosedWhileItIsUsedLeavesNothing(t *testing.T) {
 	goroutines := runtime.NumGoroutine()
 	s := startServer(t)
-	// Only nothingIsLeft needs the proxy: the clients connect to the server itself.
-	way := startProxy(t, s.address())
 	options := map[string][]dlock.ClientOption{"session": nil, "no session": {dlock.WithoutSession()}}
 	for name, more := range options {
 		for range 20 {
@@ -55,7 +53,7 @@ func TestAClientThatIsClosedWhileItIsUsedLeavesNothing(t *testing.T) {
 			work.Wait()
 		}
 	}
-	nothingIsLeft(t, s, way, goroutines)
+	nothingIsLeft(t, s, goroutines)
 }
 
 // Close gives the releases a second, and another one to what is left in the background.

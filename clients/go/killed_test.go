@@ -101,5 +101,6 @@ func TestProgramsThatAreKilledLeaveNothing(t *testing.T) {
 	}
 	s.call("DEL", "highest")
 	client.Close()
-	nothingIsLeft(t, s, way, goroutines)
+	way.close()
+	nothingIsLeft(t, s, goroutines)
 }

@@ -73,9 +73,8 @@ func (f *faults) haveKilled() bool {
 }
 
 // nothingIsLeft compares with before: goroutines, connections, sessions, locks.
-func nothingIsLeft(t *testing.T, s *server, way *proxy, goroutines int) {
+func nothingIsLeft(t *testing.T, s *server, goroutines int) {
 	t.Helper()
-	way.close()
 	eventually(t, "the goroutines have ended", func() bool { return runtime.NumGoroutine() <= goroutines })
 	eventually(t, "the connections have ended", func() bool { return s.info("clients", "connected_clients") == "1" })
 	eventually(t, "the session has ended", func() bool { return s.info("dlock", "dlock_named_sessions") == "0" })
@@ -121,7 +120,8 @@ func TestACrowdTakesTurnsWhileConnectionsAndTheServerDie(t *testing.T) {
 	f.end()
 	t.Logf("%d turns of %d goroutines", turns.Load(), crowd(t))
 	client.Close()
-	nothingIsLeft(t, s, way, goroutines)
+	way.close()
+	nothingIsLeft(t, s, goroutines)
 }
 
 func TestACrowdHoldsItsLocksWhileConnectionsAndTheServerDie(t *testing.T) {
@@ -163,7 +163,8 @@ func TestACrowdHoldsItsLocksWhileConnectionsAndTheServerDie(t *testing.T) {
 	work.Wait()
 	f.end()
 	client.Close()
-	nothingIsLeft(t, s, way, goroutines)
+	way.close()
+	nothingIsLeft(t, s, goroutines)
 }
 
 func TestACrowdThatIsCanceledLeavesNothing(t *testing.T) {
@@ -189,5 +190,6 @@ func TestACrowdThatIsCanceledLeavesNothing(t *testing.T) {
 	s.waiters(0)
 	release(t, held)
 	client.Close()
-	nothingIsLeft(t, s, way, goroutines)
+	way.close()
+	nothingIsLeft(t, s, goroutines)
 }

@@ -422,7 +422,7 @@ $tests = [
         foreach (clients($port) as $of => $redis) {
             foreach ($troubles as $what => [$begin, $end]) {
                 $locks = [];
-                foreach (['untouched', 'refreshed', 'released'] as $at => $how) {
+                foreach (['untouched', 'refreshed', 'released'] as $how) {
                     $locks[$how] = (new LockFactory(new DlockStore($redis, 60)))->createLock("$name:$of:$what:$how", 60);
                     $locks[$how]->acquire();
                 }
