@@ -1,19 +1,24 @@
 import java.util.ArrayList;
 import java.util.Collection;
-import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
+import java.util.List;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.function.IntSupplier;
+import java.util.stream.Collectors;
 
 /** The threads that wait for a lock. dlock knows how many there are in the server's queue; the tests ask which. */
 final class Waiting {
-    private final ConcurrentLinkedQueue<Thread> threads = new ConcurrentLinkedQueue<>();
-    private final Set<Thread> seen = ConcurrentHashMap.newKeySet();
+    private final ConcurrentLinkedQueue<Wait> waits = new ConcurrentLinkedQueue<>();
     private final IntSupplier arrived;
 
     /** A step that may be interrupted. */
     interface Step {
         boolean run() throws InterruptedException;
+    }
+
+    /** One wait of a thread. */
+    private static final class Wait {
+        final Thread thread = Thread.currentThread();
+        volatile boolean hasArrived;
     }
 
     Waiting(IntSupplier arrived) {
@@ -22,35 +27,33 @@ final class Waiting {
 
     /** Runs a step that may wait. */
     boolean interruptibly(Step step) throws InterruptedException {
-        threads.add(Thread.currentThread());
+        Wait wait = new Wait();
+        waits.add(wait);
         try {
             return step.run();
         } finally {
-            threads.remove(Thread.currentThread());
+            waits.remove(wait);
         }
     }
 
     void uninterruptibly(Runnable step) {
-        threads.add(Thread.currentThread());
+        Wait wait = new Wait();
+        waits.add(wait);
         try {
             step.run();
         } finally {
-            threads.remove(Thread.currentThread());
+            waits.remove(wait);
         }
     }
 
-    /**
-     * Returns the threads that wait and whose requests have arrived at the server. A thread whose request has arrived
-     * once counts as arrived whenever it waits again.
-     */
+    /** Returns the threads that wait and whose requests have arrived at the server. */
     Collection<Thread> all() {
-        Collection<Thread> now = new ArrayList<>(threads);
+        List<Wait> now = new ArrayList<>(waits);
         if (arrived.getAsInt() >= now.size()) {
-            seen.addAll(now);
+            now.forEach(wait -> wait.hasArrived = true);
         }
-        now.retainAll(seen);
-        now.retainAll(threads);
-        return now;
+        now.retainAll(waits);
+        return now.stream().filter(wait -> wait.hasArrived).map(wait -> wait.thread).collect(Collectors.toList());
     }
 
     boolean has(Thread thread) {
@@ -61,6 +64,6 @@ final class Waiting {
     }
 
     int size() {
-        return threads.size();
+        return waits.size();
     }
 }

@@ -66,7 +66,12 @@ func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, o *O
 	if err != nil {
 		return nil, err
 	}
-	lock, err := client.Lock(ctx, key, dlock.WithLease(ttl), dlock.WithoutRenewal(), dlock.WithWait(o.patience()))
+	// As in bsm/redislock, a wait ends with the context, or after the time of the lock if the context has no deadline.
+	most := ttl
+	if deadline, has := ctx.Deadline(); has {
+		most = time.Until(deadline)
+	}
+	lock, err := client.Lock(ctx, key, dlock.WithLease(ttl), dlock.WithoutRenewal(), dlock.WithWait(o.patience(most)))
 	if err == nil {
 		return &Lock{client, lock, o.Metadata}, nil
 	}
@@ -77,16 +82,17 @@ func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, o *O
 	return nil, err
 }
 
-// patience returns the sum of the pauses between the tries. The strategy must have a limit.
-func (o *Options) patience() time.Duration {
-	if o.RetryStrategy == nil {
-		return 0
-	}
+// patience returns the sum of the pauses between the tries, or most if the sum is larger: a strategy may have no limit.
+func (o *Options) patience(most time.Duration) time.Duration {
 	var all time.Duration
-	for pause := o.RetryStrategy.NextBackoff(); pause > 0; pause = o.RetryStrategy.NextBackoff() {
+	for o.RetryStrategy != nil && all < most {
+		pause := o.RetryStrategy.NextBackoff()
+		if pause <= 0 {
+			break
+		}
 		all += pause
 	}
-	return all
+	return max(0, min(all, most))
 }
 
 func (l *Lock) Refresh(ctx context.Context, ttl time.Duration, _ *Options) error {
