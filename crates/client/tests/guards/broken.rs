@@ -8,7 +8,7 @@ use dlock_client::{Client, Error};
 use crate::{in_time, is_held};
 use dlock_testkit::proxy::Proxy;
 use dlock_testkit::replica::counter;
-use dlock_testkit::{Server, lock_info, soon};
+use dlock_testkit::{Server, Stopwatch, lock_info, soon};
 
 /// A server, a network before it, and a client.
 fn behind_a_network() -> (Server, Proxy, Client) {
@@ -70,12 +70,16 @@ async fn an_agent_without_a_majority_may_have_released_the_lock() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_renewal_whose_reply_is_lost_is_sent_again() {
     let (server, proxy, client) = behind_a_network();
-    let guard = in_time(client.acquire("job").lease(Duration::from_secs(3))).await.expect("a lock");
+    let lease = Duration::from_secs(6);
+    let guard = in_time(client.acquire("job").lease(lease)).await.expect("a lock");
     let mut watch = server.client();
     proxy.keep_integers();
     soon("it is renewed", || counter(&mut watch, "renewals") >= 1);
+    let began = Stopwatch::start();
     proxy.cut();
     soon("it is renewed again", || counter(&mut watch, "renewals") >= 2);
+    // The next renewal that is due by itself comes after a third of the lease.
+    began.is_between(Duration::ZERO, lease / 6, "the repeat");
     assert!(guard.renew().await.is_ok());
     is_held(&server, &guard);
 }

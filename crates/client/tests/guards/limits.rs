@@ -7,7 +7,7 @@ use dlock_client::{Acquire, Client, Error, Guard};
 use dlock_testkit::process::free_port;
 use dlock_testkit::{Server, Stopwatch, soon};
 
-use crate::{client_of, in_queue, in_time, is_held, server_and_client};
+use crate::{client_of, connections, freed, in_queue, in_time, is_held, server_and_client};
 
 const LIMIT: Duration = Duration::from_secs(1);
 /// How much later than its limit a wait may end.
@@ -15,8 +15,11 @@ const LATE: Duration = Duration::from_millis(250);
 /// How long an acquisition that does not wait looks for an answer.
 const TRY: Duration = Duration::from_secs(1);
 
+/// How many kinds of acquisitions [`each`] returns.
+const KINDS: usize = 4;
+
 /// Acquisitions of a lock on connections of each kind.
-fn each(client: &Client) -> [Acquire; 4] {
+fn each(client: &Client) -> [Acquire; KINDS] {
     [
         client.acquire("job"),
         client.acquire("job").session(),
@@ -38,13 +41,19 @@ async fn timed(acquire: Acquire) -> (Result<Guard, Error>, Stopwatch) {
     (outcome, began)
 }
 
-/// A client whose connection for short commands is open.
+/// A client that has two open connections: the one for short commands, and a free one for a wait or a session.
 async fn warm(server: &Server) -> Client {
-    let client = client_of(server);
-    let both = [in_time(client.acquire("one")).await, in_time(client.acquire("other")).await];
-    for guard in both {
-        assert!(guard.expect("a lock").release().await.is_ok());
-    }
+    let (client, mut other) = (client_of(server), server.client());
+    // The first connection becomes the one for short commands.
+    let guard = in_time(client.try_acquire("one")).await.expect("a lock");
+    assert!(guard.release().await.is_ok());
+    other.int("DLOCK.ACQUIRE one other PX 600000");
+    let waiting = in_queue(server, client.acquire("one"));
+    other.int("DLOCK.RELEASE one other");
+    let guard = in_time(waiting).await.expect("a task").expect("a lock");
+    assert!(guard.release().await.is_ok());
+    // With `other` and the connection that counts them.
+    soon("the client has two connections", || connections(server) == 4);
     client
 }
 
@@ -63,19 +72,20 @@ async fn a_limit_holds_without_a_server() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_limit_holds_with_a_server_that_hangs() {
+    let server = Server::start();
     for with_connections in [false, true] {
-        let server = Server::start();
-        let client = if with_connections { warm(&server).await } else { client_of(&server) };
-        server.freeze();
-        for acquire in each(&client) {
-            let (outcome, took) = timed(acquire.wait(LIMIT)).await;
-            unreachable_after(&outcome, &took, LIMIT);
+        for number in 0..2 * KINDS {
+            // The first failure closes the connections of a client, so each acquisition has a client of its own.
+            let client = if with_connections { warm(&server).await } else { client_of(&server) };
+            let acquire = each(&client)[number % KINDS].clone();
+            server.freeze();
+            let (acquire, limit) = if number < KINDS { (acquire.wait(LIMIT), LIMIT) } else { (acquire.no_wait(), TRY) };
+            let (outcome, took) = timed(acquire).await;
+            unreachable_after(&outcome, &took, limit);
+            server.thaw();
+            in_time(client.settled()).await;
+            freed(&server, "job");
         }
-        for acquire in each(&client) {
-            let (outcome, took) = timed(acquire.no_wait()).await;
-            unreachable_after(&outcome, &took, TRY);
-        }
-        server.thaw();
     }
 }
 

@@ -60,9 +60,14 @@ async fn a_dropped_wait_does_not_end_another_clients_wait_on_a_new_server_proces
     let waiting = tokio::spawn(client.acquire("job").into_future());
     servers[0].left_waiting(1);
     all_have_answered(&servers).await;
+    let clients = servers[0].client().text("CLIENT LIST");
+    let line =
+        clients.lines().find(|line| line.contains(" cmd=dlock.") && line.contains(" flags=b ")).expect("a waiter");
     let next = crate::servers(1).remove(0);
-    // The others include one with the id that the connection of the waiting client had on the old server.
     let mut others: Vec<_> = (0..OTHERS).map(|_| next.client()).collect();
+    let has_the_same_id =
+        |other: &mut dlock_testkit::Client| line.starts_with(&format!("id={} ", other.int("CLIENT ID")));
+    assert!(others.iter_mut().any(has_the_same_id), "none of the others has the id of the waiting connection: {line}");
     others.iter_mut().for_each(|other| other.send("BLPOP list 0"));
     let mut watch = next.client();
     let mut all_wait = || info_field(&mut watch, "clients", "blocked_clients") == Some(OTHERS.to_string());
