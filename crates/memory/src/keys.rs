@@ -101,20 +101,14 @@ impl<S: Surroundings> Keys<S> {
 
     /// `DEL`. Returns whether there was such a key. An expired key is removed, but does not count.
     pub fn delete<'n>(&mut self, name: impl Into<Name<'n>>) -> bool {
-        let Some(at) = self.table.find(name.into()) else { return false };
-        if self.has_expired_at(at) {
-            self.remove(at, Gone::Expired);
-            return false;
-        }
+        let Some(at) = self.find_live(name.into()) else { return false };
         self.remove(at, Gone::Deleted);
         true
     }
 
     /// Removes a key if it has expired, and reports it as [`Gone::Expired`].
     pub fn expire<'n>(&mut self, name: impl Into<Name<'n>>) {
-        if let Some(at) = self.table.find(name.into()).filter(|at| self.has_expired_at(*at)) {
-            self.remove(at, Gone::Expired);
-        }
+        self.find_live(name.into());
     }
 
     /// Removes the expired keys in `most` places from `from` on. Returns the `from` of the next call, which is 0 at the
@@ -138,8 +132,8 @@ impl<S: Surroundings> Keys<S> {
 
     /// `PEXPIREAT`, or `PERSIST` with `None`. A time in the past deletes the key.
     pub fn set_expiry<'n>(&mut self, name: impl Into<Name<'n>>, end: Option<u64>) {
-        let Some(at) = self.table.find(name.into()) else { return };
-        if self.has_expired_at(at) || end.is_some_and(|end| end <= self.around.now().ms().get()) {
+        let Some(at) = self.find_live(name.into()) else { return };
+        if end.is_some_and(|end| end <= self.around.now().ms().get()) {
             self.remove(at, Gone::Deleted);
         } else if let Some(key) = self.table.at_mut(at) {
             key.expiry = end.map(UnixMs::new);
@@ -158,11 +152,7 @@ impl<S: Surroundings> Keys<S> {
 
     /// `RENAME`, `MOVE`. Returns whether there is such a key. The key keeps its TTL.
     pub fn rename<'n>(&mut self, from: impl Into<Name<'n>>, to: impl Into<Name<'n>>) -> bool {
-        let Some(at) = self.table.find(from.into()) else { return false };
-        if self.has_expired_at(at) {
-            self.remove(at, Gone::Deleted);
-            return false;
-        }
+        let Some(at) = self.find_live(from.into()) else { return false };
         let Some(key) = self.table.remove(at) else { return false };
         self.around.gone(key.name(), key.lock(), Gone::Renamed);
         self.put(to.into(), key.value, key.expiry);
@@ -190,7 +180,7 @@ impl<S: Surroundings> Keys<S> {
     }
 
     fn put(&mut self, name: Name<'_>, value: Value, expiry: Option<UnixMs>) {
-        if let Some(at) = self.table.find(name) {
+        if let Some(at) = self.find_live(name) {
             self.remove(at, Gone::Deleted);
         }
         self.table.add(Key { db: name.db, name: name.key.into(), value, expiry });
@@ -213,6 +203,17 @@ impl<S: Surroundings> Keys<S> {
     /// Returns whether a key has expired. As in Redis, a key still exists in the millisecond in which it expires.
     fn is_expired(&self, key: &Key) -> bool {
         key.expiry.is_some_and(|at| !self.around.keeps_expired() && at < self.around.now().ms())
+    }
+
+    /// Returns the place of a key. If the key has expired, removes it, reports it as [`Gone::Expired`], and returns
+    /// `None`.
+    fn find_live(&mut self, name: Name<'_>) -> Option<usize> {
+        let at = self.table.find(name)?;
+        if self.has_expired_at(at) {
+            self.remove(at, Gone::Expired);
+            return None;
+        }
+        Some(at)
     }
 
     /// Returns the place of a key. If the key has expired, removes it and returns `None` and true.
@@ -290,5 +291,61 @@ impl<S: Surroundings> Keyspace for Keys<S> {
 
     fn worked(&self) -> Duration {
         self.around.worked()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A clock, and the reasons why keys are gone.
+    #[derive(Default)]
+    struct Recorder {
+        now: u64,
+        gone: Vec<Gone>,
+    }
+
+    impl Surroundings for Recorder {
+        fn now(&self) -> Now {
+            Now::from_us(self.now * 1000)
+        }
+
+        fn uptime(&self) -> Uptime {
+            Uptime::from_us(self.now * 1000)
+        }
+
+        fn user(&mut self) -> Option<Vec<u8>> {
+            None
+        }
+
+        fn user_state(&mut self, _user: &[u8]) -> UserState {
+            UserState::Unknown
+        }
+
+        fn gone(&mut self, _name: Name<'_>, _lock: Option<&Lock>, how: Gone) {
+            self.gone.push(how);
+        }
+    }
+
+    #[test]
+    fn whatever_meets_an_expired_key_reports_it_as_expired() {
+        type Change = fn(&mut Keys<Recorder>, Name<'_>);
+        let changes: [Change; 7] = [
+            |keys, name| assert!(!keys.delete(name)),
+            |keys, name| keys.expire(name),
+            |keys, name| keys.set_expiry(name, None),
+            |keys, name| keys.set_expiry(name, Some(5)),
+            |keys, name| assert!(!keys.rename(name, Name { db: 0, key: b"other" })),
+            |keys, name| keys.set_other(name),
+            |keys, name| keys.set_lock(name, Lock::EMPTY, None),
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let mut keys = Keys::new(Recorder { now: 10, gone: Vec::new() }, 7);
+            let name = Name { db: 0, key: b"job" };
+            keys.set_lock(name, Lock::EMPTY, Some(20));
+            keys.around.now = 21;
+            change(&mut keys, name);
+            assert_eq!(keys.around.gone, [Gone::Expired], "change {number}");
+        }
     }
 }
