@@ -92,6 +92,7 @@ pub fn read_reply(from: &mut impl BufRead) -> io::Result<Reply> {
         },
         "*" => match number(rest, &line)? {
             -1 => Ok(Reply::Nil),
+            len if len < 0 => Err(malformed(&line)),
             len => (0..len).map(|_| read_reply(from)).collect::<io::Result<_>>().map(Reply::Array),
         },
         _ => Err(malformed(&line)),
@@ -152,8 +153,13 @@ mod tests {
 
     #[test]
     fn a_cut_or_malformed_reply_is_an_error() {
-        for wire in ["", "+OK", "$4\r\nab\r\n", "$-2\r\n", "hello\r\n", ":x\r\n", "\r\n"] {
-            assert!(read_reply(&mut wire.as_bytes()).is_err(), "{wire:?}");
+        for wire in ["", "+OK", ":1\n", "$4\r\nab\r\n", "$2\r\nab", "*2\r\n:1\r\n"] {
+            let error = read_reply(&mut wire.as_bytes()).expect_err(wire);
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{wire:?}");
+        }
+        for wire in ["$2\r\nabcd", "$-2\r\n", "*-2\r\n", "*x\r\n", "hello\r\n", ":x\r\n", "\r\n"] {
+            let error = read_reply(&mut wire.as_bytes()).expect_err(wire);
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{wire:?}");
         }
     }
 
@@ -168,11 +174,18 @@ mod tests {
 
     #[test]
     fn an_expectation_refuses_other_kinds_and_other_values() {
+        let ok = |text: &str| Expect::Ok.accepts(&Reply::Simple(text.to_owned()));
+        assert!(ok("OK") && !ok("QUEUED"));
         assert!(Expect::Positive.accepts(&Reply::Integer(1)));
         assert!(!Expect::Positive.accepts(&Reply::Integer(0)));
+        assert!(Expect::Integer(1).accepts(&Reply::Integer(1)));
         assert!(!Expect::Integer(1).accepts(&Reply::Integer(0)));
         assert!(!Expect::Integer(1).accepts(&Reply::Nil));
+        assert!(Expect::Nil.accepts(&Reply::Nil));
         assert!(!Expect::Nil.accepts(&Reply::Integer(1)));
+        assert!(Expect::Bulk.accepts(&Reply::Bulk(Vec::new())));
+        assert!(!Expect::Bulk.accepts(&Reply::Nil));
+        assert!(Expect::Array(1).accepts(&Reply::Array(vec![Reply::Nil])));
         assert!(!Expect::Array(1).accepts(&Reply::Array(Vec::new())));
     }
 }
