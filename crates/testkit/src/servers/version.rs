@@ -48,11 +48,15 @@ impl Version {
 
     /// Returns whether the server measures module values correctly.
     ///
-    /// For module values with a TTL, Redis 8.6 and later 8.x pass the allocator a pointer into an allocation to get its
+    /// For module values with a TTL, Redis 8.6 and later pass the allocator a pointer into an allocation to get its
     /// size. jemalloc supports that. libc returns a wrong size, or crashes.
     pub fn measures_module_values(client: &mut Client) -> bool {
         let allocator = info_field(client, "memory", "mem_allocator").expect("an allocator");
-        !matches!(Self::of(client), Self::Redis(8, 6..)) || allocator != "libc"
+        let is_exact = match Self::of(client) {
+            Self::Redis(major, minor) => (major, minor) < (8, 6),
+            Self::Valkey(..) => true,
+        };
+        is_exact || allocator != "libc"
     }
 
     /// Returns whether the server has the atomic slot migration of Redis: `CLUSTER MIGRATION IMPORT`.
