@@ -68,17 +68,54 @@ fn endless_requests_whose_replies_nobody_reads_hold_up_nobody() {
 }
 
 #[test]
-fn half_requests_of_many_clients_take_bounded_memory() {
+fn half_requests_take_little_more_memory_than_was_sent() {
     let server = serve(&[]);
     let before = server.memory();
     let half = [b"*2\r\n$4\r\nPING\r\n$100000\r\n".to_vec(), vec![b'x'; 60_000]].concat();
     let mut streams: Vec<_> = (0..300).map(|_| raw(&server)).collect();
     streams.iter_mut().for_each(|stream| stream.write_all(&half).unwrap());
+    let sent = half.len() as u64 * 300;
+    let mut client = server.client();
+    soon("the server has read all", || number_of(&mut client, "client_buffers") >= sent);
     others_are_served(&server);
     let taken = server.memory().saturating_sub(before);
-    assert!(taken < MOST, "{taken} bytes");
-    drop(streams);
+    assert!(taken < 2 * sent, "{taken} bytes for {sent}");
+    drop((streams, client));
     soon("the clients are gone", || server.client().text("INFO clients").contains("connected_clients:1\r\n"));
+}
+
+#[test]
+fn a_request_is_refused_when_its_words_exceed_256_kb() {
+    let server = serve(&[]);
+    let word = format!("$1000\r\n{}\r\n", "x".repeat(1000));
+    let endless = format!("*1000\r\n{}", word.repeat(300));
+    let mut stream = raw(&server);
+    // Not a byte more: bytes that the server has not read might reset the connection before its reply.
+    stream.write_all(&endless.as_bytes()[..256 << 10]).unwrap();
+    let mut said = String::new();
+    stream.read_to_string(&mut said).unwrap();
+    assert_eq!(said, "-ERR Protocol error: the request is too long\r\n");
+}
+
+#[test]
+fn clients_whose_requests_take_too_much_together_are_disconnected() {
+    /// The most bytes of all clients together (`max_buffers` in crates/agent/src/serve/options.rs).
+    const BUFFERS: u64 = 256 << 20;
+    let (server, [mut client]) = with_clients();
+    // A transaction of 840 kB and half a request of 120 kB, 400 times, are 384 MB.
+    let echo = format!("*2\r\n$4\r\nECHO\r\n$70000\r\n{}\r\n", "x".repeat(70_000)).repeat(12);
+    let much = format!("MULTI\r\n{echo}*2\r\n$4\r\nECHO\r\n$130000\r\n{}", "x".repeat(120_000));
+    // The server may disconnect a client while it sends.
+    let has_sent = |mut stream: TcpStream| stream.write_all(much.as_bytes()).is_ok().then_some(stream);
+    let streams: Vec<_> = (0..400).filter_map(|_| has_sent(raw(&server))).collect();
+    soon("clients are disconnected", || server.log().contains("too many bytes wait for their clients"));
+    soon("the server has made room", || number_of(&mut client, "client_buffers") <= BUFFERS);
+    let kept = number_of(&mut client, "client_buffers");
+    assert!(kept > BUFFERS / 2, "{kept} bytes are left: more clients than necessary were disconnected");
+    others_are_served(&server);
+    assert!(peak(&server) < BUFFERS + MOST, "{} bytes", peak(&server));
+    drop(streams);
+    soon("the memory is given back", || number_of(&mut client, "client_buffers") == 0);
 }
 
 #[test]
