@@ -259,10 +259,13 @@ fn log_finds_rare_events_behind_frequent_ones() {
 #[test]
 fn logs_of_several_servers_are_merged() {
     let servers = [0, 1].map(|_| Server::conf("dlock.log-hold 0"));
-    for (server, owner) in servers.iter().zip(["a", "b"]) {
+    // The server that is named last has the oldest entry.
+    for (server, owner) in servers.iter().rev().zip(["a", "b"]) {
         let mut client = server.client();
         client.int(format!("DLOCK.ACQUIRE job {owner}"));
         client.int(format!("DLOCK.RELEASE job {owner}"));
+        // The entries have different times, in ms.
+        std::thread::sleep(std::time::Duration::from_millis(5));
     }
     let log = outcome(of_several(&servers, &["log"]));
     let entries: Value = serde_json::from_str(&log.stdout).expect("JSON");
