@@ -468,7 +468,7 @@ async def in_step(replica: Machine) -> bool:
 
 async def acknowledges(primary: Machine) -> bool:
     """Returns whether a replica has all that its primary has written by now. A replica says each second what it has."""
-    # Not `WAIT`, which waits for nothing on a connection that has written nothing.
+    # `WAIT` does not show that: on a connection that has written nothing, it waits for nothing.
     written = (await primary.client.info("replication"))["master_repl_offset"]
     ends = asyncio.get_running_loop().time() + ACKNOWLEDGED_IN
     while True:

@@ -66,7 +66,7 @@ func (c *Client) Obtain(ctx context.Context, key string, ttl time.Duration, o *O
 	if err != nil {
 		return nil, err
 	}
-	// As in bsm/redislock, a wait ends with the context, or after the time of the lock if the context has no deadline.
+	// A wait ends with the context, or after the time of the lock if the context has no deadline, as in bsm/redislock.
 	most := ttl
 	if deadline, has := ctx.Deadline(); has {
 		most = time.Until(deadline)

@@ -90,7 +90,7 @@ fn a_request_is_refused_when_its_words_exceed_256_kb() {
     let word = format!("$1000\r\n{}\r\n", "x".repeat(1000));
     let endless = format!("*1000\r\n{}", word.repeat(300));
     let mut stream = raw(&server);
-    // Not a byte more: bytes that the server has not read might reset the connection before its reply.
+    // Bytes that the server has not read might reset the connection before its reply, so none follow.
     stream.write_all(&endless.as_bytes()[..256 << 10]).unwrap();
     let mut said = String::new();
     stream.read_to_string(&mut said).unwrap();

@@ -52,7 +52,7 @@ async fn warm(server: &Server) -> Client {
     other.int("DLOCK.RELEASE one other");
     let guard = in_time(waiting).await.expect("a task").expect("a lock");
     assert!(guard.release().await.is_ok());
-    // With `other` and the connection that counts them.
+    // Two more are open: `other`, and the one that counts them.
     soon("the client has two connections", || connections(server) == 4);
     client
 }

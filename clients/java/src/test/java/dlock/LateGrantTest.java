@@ -126,7 +126,7 @@ final class LateGrantTest {
     /** A repeat is answered with the grant of the first copy, whose lease began earlier. */
     @Test
     void a_repeat_counts_from_the_first_copy() throws Exception {
-        // Not a session: its hold ends with the connection of the first copy, so a repeat gets another grant.
+        // A session is left out: its hold ends with the connection of the first copy, so a repeat gets another grant.
         for (int i = 0; i < 2; i++) {
             String name = "repeat:" + i;
             proxy.silence();
