@@ -27,6 +27,8 @@ final class Core implements AutoCloseable {
 
     final Backend backend;
     final long patienceMillis;
+    /** The time that a server has to answer a request that does not wait. */
+    final long tryMillis;
     /** The pause between two tries on a key that is not a lock. 0: such a key is an error. */
     final long besideMillis;
     /** Runs listeners and completes the users' futures. */
@@ -50,11 +52,12 @@ final class Core implements AutoCloseable {
     /** Whether no commands are sent any more. */
     private volatile boolean closed;
 
-    Core(Backend backend, Owners names, long patienceMillis, long besideMillis, Executor executor,
+    Core(Backend backend, Owners names, long patienceMillis, long tryMillis, long besideMillis, Executor executor,
             List<LockListener> listeners) {
         this.backend = backend;
         this.names = names;
         this.patienceMillis = patienceMillis;
+        this.tryMillis = tryMillis;
         this.besideMillis = besideMillis;
         this.executor = executor;
         this.listeners = List.copyOf(listeners);

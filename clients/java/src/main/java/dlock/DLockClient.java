@@ -269,6 +269,12 @@ public final class DLockClient implements AutoCloseable {
             return this;
         }
 
+        /** Sets the time that a server has to answer a request that does not wait. Only tests set it. */
+        Builder tries(Duration time) {
+            options.tryMillis = time.toMillis();
+            return this;
+        }
+
         /**
          * Treats a key of another type as a held lock, while old programs still lock the same name with {@code SET NX}.
          * By default such a key is an error ({@link ServerException}).
@@ -310,8 +316,8 @@ public final class DLockClient implements AutoCloseable {
                 Owners owners = options.owners(
                         Builder::host, ProcessHandle.current().pid(), new SecureRandom().nextLong());
                 Core core = new Core(
-                        backend, owners, options.patience.toMillis(), options.besideOldLocks.toMillis(), runs,
-                        options.listeners);
+                        backend, owners, options.patience.toMillis(), options.tryMillis,
+                        options.besideOldLocks.toMillis(), runs, options.listeners);
                 client = new DLockClient(core, options.lease, own);
                 return client;
             } finally {

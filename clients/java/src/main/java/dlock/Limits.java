@@ -42,22 +42,25 @@ final class Limits {
         return new Limits(Deadline.NEVER, Deadline.NEVER, patienceMillis, false, now);
     }
 
-    /** Waits this long for the lock. Zero or less: does not wait. A time without an end: waits with this patience. */
-    static Limits of(long nanos, long patienceMillis, long now) {
+    /**
+     * Waits this long for the lock. Zero or less: does not wait, and gives a server {@code tryMillis} to answer. A time
+     * without an end: waits with this patience.
+     */
+    static Limits of(long nanos, long patienceMillis, long tryMillis, long now) {
         Deadline end = Deadline.afterNanos(now, nanos);
         if (end.isNever()) {
             return none(patienceMillis, now);
         }
         return nanos > 0
                 ? new Limits(end, end.plusMillis(ANSWER_MILLIS), end.leftMillis(now), false, now)
-                : new Limits(end, Deadline.after(now, TRY_MILLIS), TRY_MILLIS, true, now);
+                : new Limits(end, Deadline.after(now, tryMillis), tryMillis, true, now);
     }
 
-    static Limits of(Duration wait, long patienceMillis, long now) {
+    static Limits of(Duration wait, long patienceMillis, long tryMillis, long now) {
         try {
-            return of(wait.toNanos(), patienceMillis, now);
+            return of(wait.toNanos(), patienceMillis, tryMillis, now);
         } catch (ArithmeticException e) {
-            return wait.isNegative() ? of(0, patienceMillis, now) : none(patienceMillis, now);
+            return wait.isNegative() ? of(0, patienceMillis, tryMillis, now) : none(patienceMillis, now);
         }
     }
 

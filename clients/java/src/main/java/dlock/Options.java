@@ -26,6 +26,8 @@ final class Options {
     Lease lease = Lease.renewed(Duration.ofSeconds(30));
     Duration timeout = Duration.ofSeconds(5);
     Duration patience = Duration.ofSeconds(30);
+    /** The time that a server has to answer a try. Only tests set it: for users, it is what the documentation says. */
+    long tryMillis = Limits.TRY_MILLIS;
     Duration besideOldLocks = Duration.ZERO;
     /** {@code null}: threads of the client. */
     Executor executor;

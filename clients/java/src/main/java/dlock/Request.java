@@ -182,12 +182,12 @@ final class Request {
 
     /** Returns the limits of a wait that lasts this long at most. */
     Limits limited(Core core, long nanos) {
-        return Limits.of(nanos, patience(core), System.nanoTime());
+        return Limits.of(nanos, patience(core), core.tryMillis, System.nanoTime());
     }
 
     /** Returns the limits of a wait that lasts this long at most. */
     Limits limited(Core core, Duration wait) {
-        return Limits.of(wait, patience(core), System.nanoTime());
+        return Limits.of(wait, patience(core), core.tryMillis, System.nanoTime());
     }
 
     private long patience(Core core) {

@@ -46,8 +46,8 @@ public final class Session implements AutoCloseable {
     /** How long a reply to a heartbeat may take, at least and at most. */
     private static final long SHORTEST_PATIENCE_MILLIS = 100;
     private static final long LONGEST_PATIENCE_MILLIS = 2000;
-    /** For how long opening and closing look for a server: a second, and a little for the last answer. */
-    private static final long TRY_MILLIS = 1100;
+    /** How much longer than a try opening and closing look for a server: a little for the last answer. */
+    private static final long ANSWER_MILLIS = 100;
     /** The cap of a hold is asked for when no more than this many timeouts of its first lease are left. */
     private static final int CAP_IS_NEAR = 2;
     /** A session on a node without locks is ended after this many timeouts. */
@@ -110,6 +110,8 @@ public final class Session implements AutoCloseable {
     /** Releases that no server answered. They are repeated, because the session would keep these holds. */
     private final Set<Supplier<CompletableFuture<?>>> owed = new LinkedHashSet<>();
     private Timer.Task timer;
+    /** When {@link #timer} is due. */
+    private long turns;
 
     private Session(Core core, Duration timeout, boolean isManual, Session whole, String key) {
         this.core = core;
@@ -147,7 +149,7 @@ public final class Session implements AutoCloseable {
 
     /** Opens the session. Fails if no server opens it in time. */
     private CompletableFuture<Void> begin() {
-        return core.repeat(this::round, Deadline.afterMillis(TRY_MILLIS)).handle((done, failed) -> {
+        return core.repeat(this::round, trying()).handle((done, failed) -> {
             synchronized (this) {
                 isStarted = true;
                 if (failed != null) {
@@ -160,6 +162,11 @@ public final class Session implements AutoCloseable {
             }
             return null;
         });
+    }
+
+    /** Returns until when opening and closing look for a server. */
+    private Deadline trying() {
+        return Deadline.afterMillis(core.tryMillis + ANSWER_MILLIS);
     }
 
     /** Returns the session that keeps a hold of this key. */
@@ -277,7 +284,7 @@ public final class Session implements AutoCloseable {
             }) : CompletableFuture.completedFuture(null);
         }
         return wasOpen
-                ? core.repeat("", close, Deadline.afterMillis(TRY_MILLIS))
+                ? core.repeat("", close, trying())
                 : CompletableFuture.completedFuture(null);
     }
 
@@ -351,9 +358,9 @@ public final class Session implements AutoCloseable {
             if (before != openings) {
                 bound.binding.unbind(until());
                 missing();
-            } else if (bound.binding.until(until()) - until() < 0) {
-                // A cap ends this hold before the session's time is over: the timer must come earlier.
-                schedule();
+            } else {
+                // A cap may end this hold before the session's time is over.
+                scheduleBy(bound);
             }
         }
     }
@@ -393,7 +400,7 @@ public final class Session implements AutoCloseable {
         synchronized (this) {
             bound.binding.capNotBefore(time);
             isSoon = bound.binding.needsCap(System.nanoTime() + CAP_IS_NEAR * timeoutNanos);
-            schedule();
+            scheduleBy(bound);
         }
         if (isSoon) {
             learnCap(bound, learning());
@@ -411,7 +418,7 @@ public final class Session implements AutoCloseable {
                 boolean hasCap = left != Long.MAX_VALUE;
                 bound.binding.capIs(hasCap, hasCap ? asked + TimeUnit.MILLISECONDS.toNanos(left) - Validity.GRAIN : 0);
                 if (hasCap) {
-                    schedule();
+                    scheduleBy(bound);
                 }
             }
             return true;
@@ -451,7 +458,7 @@ public final class Session implements AutoCloseable {
         long sent = System.nanoTime();
         CompletableFuture<Long> reply = isNew
                 ? CompletableFuture.completedFuture(null)
-                : heartbeat("XX").exceptionally(failed -> {
+                : heartbeat(number, "XX").exceptionally(failed -> {
                     if (isMissing(Futures.cause(failed))) {
                         return null;
                     }
@@ -473,14 +480,14 @@ public final class Session implements AutoCloseable {
         }
         int number = beats();
         long sent = System.nanoTime();
-        return heartbeat("NX").thenCompose(count -> {
+        return heartbeat(number, "NX").thenCompose(count -> {
             if (count != null) {
                 return confirmed(number, sent, known, count);
             }
             // An earlier attempt has opened it, and its reply was lost.
             int again = beats();
             long sentAgain = System.nanoTime();
-            return heartbeat("XX").thenCompose(more -> confirmed(again, sentAgain, known, more));
+            return heartbeat(again, "XX").thenCompose(more -> confirmed(again, sentAgain, known, more));
         });
     }
 
@@ -497,21 +504,22 @@ public final class Session implements AutoCloseable {
      * Sends a heartbeat. Completes with the number of bindings that the server has; {@code null}: the server does not
      * know the session ({@code XX}), or already has it ({@code NX}).
      */
-    private CompletableFuture<Long> heartbeat(String option) {
+    private CompletableFuture<Long> heartbeat(int number, String option) {
         byte[][] command = Words.command("DLOCK.SESSION", id, "PX", timeoutMillis, option);
         boolean hasFailed;
         synchronized (this) {
             hasFailed = failure != null;
         }
         if (whole != null) {
-            return pinned.ask(command, this::limited).thenApply(Words::number);
+            return pinned.ask(command, asked -> limited(number, asked)).thenApply(Words::number);
         }
         // After a failure, the shared connection may lead to a server that hangs or was replaced.
-        return (hasFailed ? askOnOther(command) : limited(core.backend.ask("", command))).thenApply(Words::number);
+        return (hasFailed ? askOnOther(number, command) : limited(number, core.backend.ask("", command)))
+                .thenApply(Words::number);
     }
 
-    private CompletableFuture<Object> askOnOther(byte[][] command) {
-        return limited(core.backend.dedicated("").thenCompose(at -> limited(at.ask(command))
+    private CompletableFuture<Object> askOnOther(int number, byte[][] command) {
+        return limited(number, core.backend.dedicated("").thenCompose(at -> limited(number, at.ask(command))
                 .whenComplete((reply, failed) -> {
                     if (failed == null || Futures.cause(failed) instanceof ServerException) {
                         at.giveBack();
@@ -519,6 +527,26 @@ public final class Session implements AutoCloseable {
                         at.leave();
                     }
                 })));
+    }
+
+    /**
+     * Limits the answer to a heartbeat. An answer after the limit still counts, from the sending of the heartbeat: on a
+     * slow machine, all answers may be late.
+     */
+    private CompletableFuture<Object> limited(int number, CompletableFuture<Object> asked) {
+        return limited(asked).whenComplete((reply, failed) -> {
+            if (failed != null) {
+                asked.thenAccept(late -> confirmedLate(number, late));
+            }
+        });
+    }
+
+    /** Notes that the server has executed a heartbeat. {@code reply}: nil if it has not. */
+    private synchronized void confirmedLate(int number, Object reply) {
+        if (reply != null && beat != null && reason() == null) {
+            beat.validity().ok(number, System.nanoTime());
+            schedule();
+        }
     }
 
     /**
@@ -644,7 +672,22 @@ public final class Session implements AutoCloseable {
         if (beat != null && !isBusy && (!isManual || isBeaten)) {
             next = Math.min(next, beat.at() - now);
         }
+        turns = now + next;
         timer = core.schedule(this::turn, next);
+    }
+
+    /**
+     * Has the next {@link #turn} come no later than the end of this hold. Does not look at the other holds: a program
+     * may have thousands, and each grant comes here. The caller holds the monitor.
+     */
+    private void scheduleBy(Bound bound) {
+        long now = System.nanoTime();
+        long end = bound.binding.until(until());
+        if (timer != null && end - turns < 0) {
+            timer.cancel();
+            turns = end;
+            timer = core.schedule(this::turn, end - now);
+        }
     }
 
     /** Does what is due: ends the session or holds, or begins a round. */

@@ -79,8 +79,8 @@ final class AddressesTest {
         assertEquals(DedicatedConnection.NOT_AT_ALL, Deadline.afterNanos(-1).block());
         long block = Deadline.afterMillis(1000).block();
         assertTrue(block > 0 && block <= 1000, "" + block);
-        assertTrue(Limits.of(Duration.ofSeconds(Long.MAX_VALUE), 1000, 0).end.isNever());
-        assertTrue(Limits.of(Duration.ofSeconds(Long.MIN_VALUE), 1000, 0).end.hasPassed(0));
+        assertTrue(Limits.of(Duration.ofSeconds(Long.MAX_VALUE), 1000, Limits.TRY_MILLIS, 0).end.isNever());
+        assertTrue(Limits.of(Duration.ofSeconds(Long.MIN_VALUE), 1000, Limits.TRY_MILLIS, 0).end.hasPassed(0));
         assertTrue(Limits.none(Long.MAX_VALUE, 0).giveUp().isNever());
         assertTrue(Deadline.afterNanos(Long.MAX_VALUE).isNever());
         assertTrue(Deadline.afterNanos(1_000_000_000).leftMillis() <= 1000);

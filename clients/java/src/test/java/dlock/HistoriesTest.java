@@ -161,7 +161,8 @@ final class HistoriesTest {
                     String limit = option(event, "limit", "none");
                     long outage = Long.parseLong(option(event, "outage", "30000"));
                     Limits limits = limit.equals("none") ? Limits.none(outage, now)
-                            : Limits.of(limit.equals("try") ? 0 : nanos(Long.parseLong(limit)), outage, now);
+                            : Limits.of(limit.equals("try") ? 0 : nanos(Long.parseLong(limit)), outage,
+                                    Limits.TRY_MILLIS, now);
                     attempt = new Attempt(limits, time(event, "lease"));
                     return said(attempt.begin());
                 case "sent":

@@ -19,7 +19,7 @@ import org.junit.jupiter.api.Test;
 
 /** Tests of named sessions, in which one heartbeat keeps all locks of a program. */
 final class NamedSessionTest {
-    private static final Duration TIMEOUT = Duration.ofSeconds(3);
+    private static final Duration TIMEOUT = Duration.ofSeconds(6);
 
     private TestServer server;
     private DLockClient client;
@@ -73,22 +73,22 @@ final class NamedSessionTest {
     void one_heartbeat_keeps_all_locks() throws Exception {
         Session session = client.openSession(TIMEOUT);
         List<Hold> holds = holds(client, session, 40);
-        assertTrue((long) server.run("PTTL", "job:0") > 8000, "the lease is less than three times the timeout of 3 s");
+        assertTrue((long) server.run("PTTL", "job:0") > 12_000, "the lease is not three times the timeout of 6 s");
         server.run("CONFIG", "RESETSTAT");
         long began = System.nanoTime();
-        soon("time goes by", () -> (long) server.run("PTTL", "job:0") < 7000);
-        soon("the server renews the lease", () -> (long) server.run("PTTL", "job:0") > 8000);
+        soon("time goes by", () -> (long) server.run("PTTL", "job:0") < 15_000);
+        soon("the server renews the lease", () -> (long) server.run("PTTL", "job:0") > 15_000);
         long beats = server.calls("session");
         long seconds = TimeUnit.NANOSECONDS.toSeconds(System.nanoTime() - began);
-        // A heartbeat is due each second. On a busy machine a late one is repeated: five more are accepted.
-        assertTrue(beats >= 2 && beats <= seconds + 5, beats + " heartbeats in " + seconds + " s");
+        // A heartbeat is due every two seconds. On a busy machine a late one is repeated: five more are accepted.
+        assertTrue(beats >= 2 && beats <= seconds / 2 + 5, beats + " heartbeats in " + seconds + " s");
         assertEquals(0, server.calls("renew"));
         for (Hold hold : holds) {
             assertTrue(hold.isHeld() && hold.remaining().compareTo(TIMEOUT) <= 0);
         }
         assertTrue(holds.get(0).check());
         holds.get(0).extend(Duration.ofMillis(1));
-        assertTrue((long) server.run("PTTL", "job:0") > 8000, "extend made the lease shorter than the session's");
+        assertTrue((long) server.run("PTTL", "job:0") > 6000, "extend made the lease shorter than the session's");
         holds.get(0).release();
         assertEquals(39, bound(server, session));
         session.close();
@@ -132,14 +132,14 @@ final class NamedSessionTest {
 
     @Test
     void a_hung_server_costs_the_locks_after_the_timeout() throws Exception {
-        Session session = client.openSession(Duration.ofSeconds(2));
+        Session session = client.openSession(Duration.ofSeconds(4));
         Hold hold = client.lock("job").withLease(Lease.of(session)).acquire();
         server.freeze();
         try {
             Stopwatch took = new Stopwatch();
             soonLost(hold);
             session.lost().get(60, TimeUnit.SECONDS);
-            took.within(2000);
+            took.within(4000);
             assertFalse(hold.isHeld() || session.isOpen());
             DLock lock = client.lock("other").withLease(Lease.of(session));
             assertTrue(assertThrows(IllegalStateException.class, lock::lock).getMessage().contains("no heartbeat"));
@@ -150,9 +150,24 @@ final class NamedSessionTest {
         soon("the server ends the session, too", () -> server.isFree("job"));
     }
 
+    /** Each answer comes after its limit, which is 1.5 s, but before the session ends. */
+    @Test
+    void heartbeats_whose_answers_are_all_late_keep_a_session() throws Exception {
+        try (Proxy proxy = new Proxy(server); DLockClient far = TestServer.connected(proxy.url())) {
+            Session session = far.openSession(Duration.ofSeconds(9));
+            Hold hold = far.lock("job").withLease(Lease.of(session)).acquire();
+            proxy.repliesTake = 2000;
+            Thread.sleep(15_000);
+            assertTrue(hold.isHeld() && session.isOpen());
+            proxy.repliesTake = 0;
+            hold.release();
+            session.close();
+        }
+    }
+
     @Test
     void a_short_hang_costs_nothing() throws Exception {
-        Session session = client.openSession(Duration.ofSeconds(6));
+        Session session = client.openSession(Duration.ofSeconds(12));
         Hold hold = client.lock("job").withLease(Lease.of(session)).acquire();
         server.freeze();
         Thread.sleep(2500);
@@ -187,7 +202,7 @@ final class NamedSessionTest {
             replica.run("REPLICAOF", "127.0.0.1", server.port);
             soon("the replica is connected", () -> server.figure("replication", "connected_slaves") == 1);
             try (TestServer sentinel = TestServer.sentinel("main", server.port);
-                    DLockClient its = DLockClient.connect("redis-sentinel://127.0.0.1:" + sentinel.port + "/main")) {
+                    DLockClient its = TestServer.connected("redis-sentinel://127.0.0.1:" + sentinel.port + "/main")) {
                 Session session = its.openSession(Duration.ofSeconds(40));
                 List<Hold> holds = holds(its, session, 120);
                 soon("the replica has all locks", () -> (long) replica.run("DBSIZE") == 120);
@@ -209,7 +224,7 @@ final class NamedSessionTest {
         server.run("DEL", "job:1");
         Stopwatch took = new Stopwatch();
         soonLost(holds.get(1));
-        took.within(2000);
+        took.within(3000); // A heartbeat is due every two seconds.
         assertTrue(holds.get(0).isHeld() && session.isOpen());
     }
 
@@ -256,7 +271,7 @@ final class NamedSessionTest {
     void only_beats_keep_a_manual_session() throws Exception {
         Session session = client.openManualSession(TIMEOUT);
         Hold hold = client.lock("job").withLease(Lease.of(session)).acquire();
-        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(5);
+        long end = System.nanoTime() + TIMEOUT.plusSeconds(2).toNanos();
         while (System.nanoTime() - end < 0) {
             session.beat();
             assertTrue(hold.isHeld());
@@ -264,7 +279,7 @@ final class NamedSessionTest {
         }
         Stopwatch took = new Stopwatch();
         soonLost(hold);
-        took.within(4000);
+        took.within(TIMEOUT.toMillis() + 1000);
         soon("the server frees the lock", () -> server.isFree("job"));
     }
 
@@ -336,10 +351,11 @@ final class NamedSessionTest {
 
     @Test
     void without_a_server_a_session_does_not_open() {
+        DLockClient impatient = DLockClient.connect(server.url());
         server.freeze();
-        try {
+        try (impatient) {
             Stopwatch took = new Stopwatch();
-            assertThrows(UnavailableException.class, () -> client.openSession(TIMEOUT));
+            assertThrows(UnavailableException.class, () -> impatient.openSession(TIMEOUT));
             took.within(1000);
         } finally {
             server.thaw();

@@ -9,6 +9,7 @@ import java.net.ServerSocket;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
@@ -238,7 +239,21 @@ final class TestServer implements AutoCloseable {
     }
 
     DLockClient client() {
-        return DLockClient.connect(url());
+        return connected(url());
+    }
+
+    /**
+     * Returns a builder of clients for tests whose subject is not how long a client waits for an answer: so long that a
+     * machine with many times more work than cores answers in time. A test sets the limits that it is about.
+     */
+    static DLockClient.Builder patient() {
+        Duration time = Duration.ofSeconds(20);
+        return DLockClient.builder().timeout(time).tries(time).patience(Duration.ofMillis(PATIENCE_MILLIS));
+    }
+
+    /** Returns a client with the limits of {@link #patient}. */
+    static DLockClient connected(String url) {
+        return patient().url(url).connect();
     }
 
     /** Returns the reply to a command. */

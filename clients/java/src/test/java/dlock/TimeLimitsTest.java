@@ -28,7 +28,7 @@ final class TimeLimitsTest {
     @BeforeEach
     void start() {
         server = TestServer.start("--appendonly", "yes");
-        client = server.client();
+        client = DLockClient.connect(server.url());
         // Opens the first connection before a test stops the server.
         client.lock("warm").lock();
         client.lock("warm").unlock();
@@ -100,7 +100,7 @@ final class TimeLimitsTest {
     /** The timer of a limit may be late: the caller has the lock by then. */
     @Test
     void a_limit_that_passes_after_the_grant_takes_nothing_back() throws Exception {
-        Limits limit = Limits.of(Duration.ofSeconds(1), 1000, System.nanoTime());
+        Limits limit = Limits.of(Duration.ofSeconds(1), 1000, Limits.TRY_MILLIS, System.nanoTime());
         Granting granting = client.lock("granted").freshGranting(limit);
         Hold hold = granting.start().get(20, TimeUnit.SECONDS);
         soon("the limit has passed", () -> limit.giveUp().hasPassed());
@@ -266,7 +266,7 @@ final class TimeLimitsTest {
 
     @Test
     void closing_the_client_releases_what_it_holds() throws Exception {
-        DLockClient own = server.client();
+        DLockClient own = DLockClient.connect(server.url());
         own.lock("close:thread").lock();
         own.lock("close:fixed").withLease(Lease.fixed(Duration.ofMinutes(10))).acquire();
         own.lock("close:session").withLease(SESSION).acquire();
@@ -290,7 +290,7 @@ final class TimeLimitsTest {
 
     @Test
     void closing_the_client_waits_for_its_cleanups_in_the_background() {
-        DLockClient own = server.client();
+        DLockClient own = DLockClient.connect(server.url());
         server.freeze();
         unavailable(100, 100, () -> own.lock("close:behind").tryLock(100, TimeUnit.MILLISECONDS));
         CompletableFuture<Void> back = CompletableFuture.runAsync(() -> {
@@ -307,7 +307,7 @@ final class TimeLimitsTest {
     @Test
     void closing_the_client_ends_a_term_before_its_lock_is_released() {
         CompletableFuture<Boolean> stoppedFirst = new CompletableFuture<>();
-        DLockClient own = server.client();
+        DLockClient own = DLockClient.connect(server.url());
         CompletableFuture<Hold> leads = new CompletableFuture<>();
         own.elect("close:leader", leads::complete,
                 term -> stoppedFirst.complete(!server.isFree("close:leader")));
@@ -319,7 +319,7 @@ final class TimeLimitsTest {
 
     @Test
     void closing_the_client_of_a_server_that_hangs_takes_two_seconds_at_most() throws Exception {
-        DLockClient own = server.client();
+        DLockClient own = DLockClient.connect(server.url());
         own.lock("close:hangs").acquire();
         server.freeze();
         Stopwatch took = new Stopwatch();
