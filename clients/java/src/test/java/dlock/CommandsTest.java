@@ -51,7 +51,7 @@ final class CommandsTest {
     @Test
     void permits_are_given_back_newest_first_and_in_parts() {
         Recorder server = new Recorder();
-        try (DLockClient client = DLockClient.builder().driver(server).connect()) {
+        try (DLockClient client = TestServer.patient().driver(server).connect()) {
             DSemaphore permits = client.semaphore("pool", 10);
             assertTrue(permits.tryAcquire(2));
             assertTrue(permits.tryAcquire(3));
@@ -71,7 +71,7 @@ final class CommandsTest {
     @Test
     void several_locks_are_entered_again_without_a_command() {
         Recorder server = new Recorder();
-        try (DLockClient client = DLockClient.builder().driver(server).connect()) {
+        try (DLockClient client = TestServer.patient().driver(server).connect()) {
             DLock lock = client.lock("a", "b");
             lock.lock();
             assertEquals(List.of("DLOCK.MACQUIRE 2 a b * PX 30000 REQUEST *"), server.sorted());

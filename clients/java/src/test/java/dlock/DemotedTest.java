@@ -29,10 +29,17 @@ final class DemotedTest {
         final TestServer primary = TestServer.start("--repl-diskless-sync-delay", "0");
         final TestServer replica = TestServer.start("--repl-diskless-sync-delay", "0");
         final Proxy proxy = new Proxy(primary);
-        final DLockClient client = DLockClient.builder().url(proxy.url()).patience(Duration.ofSeconds(2)).connect();
-        final DLock lock = client.lock("job").withReplicas(1, LONG);
+        final DLockClient client;
+        final DLock lock;
 
         Servers() {
+            this(TestServer.patient());
+        }
+
+        /** {@code builder}: that of the client. */
+        Servers(DLockClient.Builder builder) {
+            client = builder.url(proxy.url()).connect();
+            lock = client.lock("job").withReplicas(1, LONG);
             replica.run("REPLICAOF", "127.0.0.1", primary.port);
             soon("the replica is connected", () -> new String(
                     (byte[]) replica.run("INFO", "replication"), StandardCharsets.UTF_8).contains("master_link_status:up"));
@@ -91,6 +98,11 @@ final class DemotedTest {
         }
     }
 
+    /** Returns the builder of a client that soon reports an outage. */
+    private static DLockClient.Builder impatient() {
+        return DLockClient.builder().patience(Duration.ofSeconds(2));
+    }
+
     /** Asserts that a failure says that no server answered, because of the errors of a replica. */
     private static void isNoAnswer(Throwable failure) {
         assertTrue(failure instanceof UnavailableException, String.valueOf(failure));
@@ -123,7 +135,7 @@ final class DemotedTest {
             for (Moment moment : Moment.ALL) {
                 // A request that waits has got nil once. With a limit it would end as not granted, so it has none.
                 Duration limit = Duration.ofSeconds(moment.waits ? Long.MAX_VALUE : 4);
-                Servers servers = new Servers();
+                Servers servers = new Servers(impatient());
                 all.add(servers);
                 acquiring.add(moment.asked(servers, servers.lock, limit));
                 servers.demote(false);
@@ -156,7 +168,7 @@ final class DemotedTest {
 
     @Test
     void what_a_demoted_server_says_of_a_hold_is_no_answer() throws Exception {
-        try (Servers servers = new Servers()) {
+        try (Servers servers = new Servers(impatient())) {
             DLock plain = servers.client.lock("plain");
             List<Hold> holds = List.of(plain.acquire(), servers.lock.acquire(),
                     servers.client.lock("session").withLease(Lease.session(LONG)).acquire(),
@@ -193,7 +205,7 @@ final class DemotedTest {
     @Test
     void a_server_that_is_a_replica_for_long_is_an_outage() throws Exception {
         try (Servers servers = new Servers();
-                DLockClient its = DLockClient.builder().url(servers.replica.url()).patience(Duration.ofSeconds(2)).connect()) {
+                DLockClient its = impatient().url(servers.replica.url()).connect()) {
             List<CompletableFuture<?>> acquiring = new ArrayList<>();
             for (DLock lock : List.of(its.lock("job"), its.lock("job").withReplicas(1, LONG),
                     its.lock("job").withLease(Lease.session(LONG)))) {

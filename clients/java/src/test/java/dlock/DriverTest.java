@@ -132,8 +132,8 @@ final class DriverTest {
 
     @Test
     void a_hold_outlasts_its_lease_because_it_is_renewed() throws Exception {
-        Hold hold = client.lock("renewed").withLease(Lease.renewed(Duration.ofSeconds(2))).acquire();
-        Thread.sleep(2500);
+        Hold hold = client.lock("renewed").withLease(Lease.renewed(Duration.ofSeconds(8))).acquire();
+        Thread.sleep(8500);
         assertTrue(hold.check());
         hold.release();
     }

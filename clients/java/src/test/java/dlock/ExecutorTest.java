@@ -39,7 +39,7 @@ final class ExecutorTest {
 
     @BeforeEach
     void connect() {
-        client = DLockClient.builder().url(server.url()).executor(this::execute).connect();
+        client = TestServer.patient().url(server.url()).executor(this::execute).connect();
         // Opens the first connection before a test lets the executor fail.
         client.lock("warm").withLock(() -> {});
     }
@@ -110,7 +110,7 @@ final class ExecutorTest {
     /** If a request started a thread and that failed, the caller would get an error, and the hold would stay. */
     @Test
     void the_first_lock_needs_no_further_thread() {
-        try (DLockClient fresh = DLockClient.builder().url(server.url()).executor(this::execute).connect()) {
+        try (DLockClient fresh = TestServer.patient().url(server.url()).executor(this::execute).connect()) {
             // Makes every start of a thread by this thread fail.
             InheritableThreadLocal<Boolean> none = new InheritableThreadLocal<>() {
                 @Override

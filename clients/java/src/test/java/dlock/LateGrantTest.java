@@ -19,7 +19,7 @@ import org.junit.jupiter.api.Test;
 
 /** Grants whose answers are late: a hold that a caller gets is one that the server has, and it stays. */
 final class LateGrantTest {
-    private static final Duration LEASE = Duration.ofMillis(1500);
+    private static final Duration LEASE = Duration.ofMillis(3000);
 
     private TestServer server;
     private Proxy proxy;
@@ -29,7 +29,7 @@ final class LateGrantTest {
     void start() {
         server = TestServer.start();
         proxy = new Proxy(server);
-        client = DLockClient.connect(proxy.url());
+        client = TestServer.connected(proxy.url());
         client.lock("warm").lock();
         client.lock("warm").unlock();
     }
@@ -46,6 +46,11 @@ final class LateGrantTest {
         return TimeUnit.MILLISECONDS.toNanos(millis);
     }
 
+    /** Sleeps until this time of {@link System#nanoTime}. */
+    private static void until(long time) throws InterruptedException {
+        TimeUnit.NANOSECONDS.sleep(time - System.nanoTime());
+    }
+
     private static List<Function<Duration, Lease>> kinds() {
         return List.of(Lease::renewed, Lease::fixed, Lease::session);
     }
@@ -55,10 +60,11 @@ final class LateGrantTest {
         server.run("DLOCK.ACQUIRE", name, "other");
         CompletableFuture<Hold> waiting = client.lock(name).withLease(lease).acquireAsync();
         server.untilWaiting(name, 1);
-        Thread.sleep(700);
+        Thread.sleep(1400);
         proxy.repliesTake = late;
         server.run("DLOCK.RELEASE", name, "other");
-        Thread.sleep(300);
+        // By then, the proxy has read the grant.
+        Thread.sleep(600);
         proxy.repliesTake = 0;
         return waiting.get(20, TimeUnit.SECONDS);
     }
@@ -83,7 +89,7 @@ final class LateGrantTest {
     void a_grant_that_is_read_after_its_lease_is_asked_for_again() throws Exception {
         for (int i = 0; i < 2; i++) {
             String name = "after:" + i;
-            Hold hold = granted(name, kinds().get(i).apply(LEASE), 2000);
+            Hold hold = granted(name, kinds().get(i).apply(LEASE), 4000);
             isTrueAndHeld(hold, name);
             hold.release();
         }
@@ -93,9 +99,9 @@ final class LateGrantTest {
     void a_grant_that_is_read_late_has_its_whole_lease_and_stays() throws Exception {
         for (int i = 0; i < kinds().size(); i++) {
             String name = "late:" + i;
-            Hold hold = granted(name, kinds().get(i).apply(LEASE), 1300);
+            Hold hold = granted(name, kinds().get(i).apply(LEASE), 2600);
             isTrueAndHeld(hold, name);
-            assertTrue(hold.remaining().toMillis() > 700, hold.remaining() + " remain of kind " + i);
+            assertTrue(hold.remaining().toMillis() > 1400, hold.remaining() + " remain of kind " + i);
             if (i != 1) {
                 Thread.sleep(2 * LEASE.toMillis());
                 assertTrue(hold.isHeld() && hold.check(), "kind " + i + " is lost");
@@ -113,8 +119,8 @@ final class LateGrantTest {
             CompletableFuture<Hold> waiting =
                     client.lock(name).withLease(kinds().get(i).apply(LEASE)).acquireAsync();
             server.untilWaiting(name, 1);
-            Thread.sleep(700);
-            proxy.slowTakes = 1700;
+            Thread.sleep(1400);
+            proxy.slowTakes = 3400;
             proxy.slow = new String[] {"DLOCK.CHECK", "DLOCK.RENEW"};
             server.run("DLOCK.RELEASE", name, "other");
             Hold hold = waiting.get(20, TimeUnit.SECONDS);
@@ -145,7 +151,7 @@ final class LateGrantTest {
     /** The cap counts from the grant to an earlier copy, so the server cuts the renewal that confirms the grant. */
     @Test
     void a_repeat_whose_cap_is_near_lasts_no_longer_than_on_the_server() throws Exception {
-        Duration lease = Duration.ofSeconds(4);
+        Duration lease = Duration.ofSeconds(12);
         for (int i = 0; i < 2; i++) {
             String name = "capped:" + i;
             server.run("DLOCK.ACQUIRE", name, "other");
@@ -155,14 +161,14 @@ final class LateGrantTest {
             proxy.silence();
             server.run("DLOCK.RELEASE", name, "other");
             soon("the first copy is granted", () -> server.count(name) == 1);
-            Thread.sleep(1700);
+            Thread.sleep(5000);
             proxy.speak();
             proxy.cut();
             Hold hold = waiting.get(20, TimeUnit.SECONDS);
             isTrueAndHeld(hold, name);
             // Later renewals and questions do not make the hold last longer than on the server, either.
             while (hold.isHeld()) {
-                isTrueAndHeld(hold, name);
+                isTrue(hold, name);
                 Thread.sleep(100);
             }
         }
@@ -171,13 +177,14 @@ final class LateGrantTest {
     /** The limit passes before the server says what cap a hold of a named session has. */
     @Test
     void a_named_session_knows_the_cap_of_a_hold_that_was_not_confirmed() throws Exception {
-        Session session = client.openSession(Duration.ofMillis(2000));
+        Session session = client.openSession(Duration.ofMillis(6000));
         server.run("DLOCK.ACQUIRE", "named", "other");
-        DLock lock = client.lock("named").withLease(Lease.of(session)).withMaxHold(Duration.ofMillis(6500));
-        CompletableFuture<Optional<Hold>> waiting = lock.tryAcquireAsync(Duration.ofMillis(3000));
+        DLock lock = client.lock("named").withLease(Lease.of(session)).withMaxHold(Duration.ofMillis(19_500));
+        long requested = System.nanoTime();
+        CompletableFuture<Optional<Hold>> waiting = lock.tryAcquireAsync(Duration.ofMillis(9000));
         server.untilWaiting("named", 1);
-        Thread.sleep(2500);
-        proxy.slowTakes = 1000;
+        until(requested + ms(7500));
+        proxy.slowTakes = 3000;
         proxy.slow = new String[] {"DLOCK.INFO"};
         server.run("DLOCK.RELEASE", "named", "other");
         Hold hold = waiting.get(20, TimeUnit.SECONDS).orElseThrow();
@@ -187,7 +194,7 @@ final class LateGrantTest {
             isTrue(hold, "named");
             Thread.sleep(50);
         }
-        assertTrue(System.nanoTime() - began > ms(4500), "it is lost long before its cap");
+        assertTrue(System.nanoTime() - began > ms(13_500), "it is lost long before its cap");
         session.close();
     }
 
@@ -197,15 +204,16 @@ final class LateGrantTest {
      */
     @Test
     void many_holds_that_were_not_confirmed_ask_for_their_caps_once_each() throws Exception {
-        Session session = client.openSession(Duration.ofMillis(2000));
+        Session session = client.openSession(Duration.ofMillis(6000));
+        long requested = System.nanoTime();
         List<CompletableFuture<Optional<Hold>>> waiting = new ArrayList<>();
         for (int i = 0; i < 20; i++) {
             server.run("DLOCK.ACQUIRE", "many:" + i, "other");
-            waiting.add(client.lock("many:" + i).withLease(Lease.of(session)).tryAcquireAsync(Duration.ofMillis(3000)));
+            waiting.add(client.lock("many:" + i).withLease(Lease.of(session)).tryAcquireAsync(Duration.ofMillis(9000)));
         }
-        Thread.sleep(2500);
+        until(requested + ms(7500));
         server.run("CONFIG", "RESETSTAT");
-        proxy.slowTakes = 1000;
+        proxy.slowTakes = 3000;
         proxy.slow = new String[] {"DLOCK.INFO"};
         for (int i = 0; i < 20; i++) {
             server.run("DLOCK.RELEASE", "many:" + i, "other");

@@ -39,7 +39,7 @@ final class ListenerTest {
 
     @BeforeEach
     void connect() {
-        client = DLockClient.builder().url(server.url()).listener(told).connect();
+        client = TestServer.patient().url(server.url()).listener(told).connect();
     }
 
     /** At the end of the client, each request has its answer, and each hold its end. */
@@ -182,7 +182,7 @@ final class ListenerTest {
                 delay.join();
             }
         };
-        try (DLockClient other = DLockClient.builder().url(server.url()).listener(told).listener(late).connect()) {
+        try (DLockClient other = TestServer.patient().url(server.url()).listener(told).listener(late).connect()) {
             other.lock("first").withLease(Lease.fixed(Duration.ofMillis(300))).acquire();
             soon("the timer is late", () -> told.count("lost [first]") == 1);
             Hold second = other.lock("second").withLease(Lease.fixed(Duration.ofMillis(300))).acquire();
@@ -224,7 +224,7 @@ final class ListenerTest {
         Queue<String> uncaught = new ConcurrentLinkedQueue<>();
         Thread.UncaughtExceptionHandler before = Thread.getDefaultUncaughtExceptionHandler();
         Thread.setDefaultUncaughtExceptionHandler((thread, thrown) -> uncaught.add("" + thrown.getMessage()));
-        try (DLockClient other = DLockClient.builder().url(server.url()).listener(fails).listener(told).connect()) {
+        try (DLockClient other = TestServer.patient().url(server.url()).listener(fails).listener(told).connect()) {
             DLock lock = other.lock("fails");
             assertTrue(elsewhere(() -> {
                 boolean granted = lock.tryLock();
@@ -258,7 +258,7 @@ final class ListenerTest {
         Thread.setDefaultUncaughtExceptionHandler((thread, thrown) -> {
             throw new IllegalStateException("of the handler");
         });
-        try (DLockClient other = DLockClient.builder().url(server.url()).listener(fails).listener(told).connect()) {
+        try (DLockClient other = TestServer.patient().url(server.url()).listener(fails).listener(told).connect()) {
             Hold kept = other.lock("kept").withLease(Lease.renewed(Duration.ofSeconds(3))).acquire();
             CompletableFuture<LockLostException> lost = new CompletableFuture<>();
             other.lock("brief").withLease(Lease.fixed(Duration.ofMillis(300))).acquire().onLost(lost::complete);

@@ -366,7 +366,7 @@ final class LocksTest {
     @Test
     void a_lock_of_an_old_program_is_waited_for_if_the_client_is_told_so() throws Exception {
         server.run("SET", "before", "old program");
-        try (DLockClient beside = DLockClient.builder()
+        try (DLockClient beside = TestServer.patient()
                 .url(server.url()).besideOldLocks(Duration.ofMillis(20)).connect()) {
             DLock lock = beside.lock("before");
             assertFalse(lock.tryLock());

@@ -17,11 +17,11 @@ import org.junit.jupiter.api.Test;
 
 /** Renewals and releases whose answers do not come: a hold promises what is known. */
 final class LostAnswersTest {
-    private static final Duration SHORT = Duration.ofSeconds(3);
+    private static final Duration SHORT = Duration.ofSeconds(6);
     private static final Duration LONG = Duration.ofMinutes(1);
     private static final Lease FOR_LONG = Lease.fixed(LONG.multipliedBy(10));
     /** The patience of an impatient client: a server that is not frozen answers within it, even on a busy machine. */
-    private static final Duration PATIENCE = Duration.ofMillis(1000);
+    private static final Duration PATIENCE = Duration.ofMillis(3000);
     /** In ms. By then, the client sends no more releases for an owner whose late copies may be executed. */
     private static final long LATE_RELEASES = 1500;
     private static final List<Function<Duration, Lease>> KINDS =
@@ -35,7 +35,7 @@ final class LostAnswersTest {
     private static DLockClient impatient(String url) {
         for (long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(20); ; ) {
             try {
-                return DLockClient.builder().url(url)
+                return TestServer.patient().url(url)
                         .timeout(PATIENCE.dividedBy(2)).patience(PATIENCE).connect();
             } catch (UnavailableException e) {
                 assertTrue(System.nanoTime() < end, e.getMessage());
@@ -136,7 +136,7 @@ final class LostAnswersTest {
                 TestServer replica = TestServer.start();
                 Proxy proxy = new Proxy(server);
                 DLockClient direct = server.client();
-                DLockClient client = DLockClient.connect(proxy.url())) {
+                DLockClient client = TestServer.connected(proxy.url())) {
             replica.run("REPLICAOF", "127.0.0.1", server.port);
             soon("the replica is in step", () -> new String((byte[]) replica.run("INFO", "replication"),
                     StandardCharsets.UTF_8).contains("master_link_status:up"));
@@ -162,7 +162,7 @@ final class LostAnswersTest {
     void a_session_whose_connection_has_ended_promises_nothing_until_it_is_bound_again() throws Exception {
         try (TestServer server = TestServer.start("--dlock.session-grace", "20000");
                 Proxy proxy = new Proxy(server);
-                DLockClient client = DLockClient.connect(proxy.url())) {
+                DLockClient client = TestServer.connected(proxy.url())) {
             DLock lock = client.lock("job").withLease(Lease.session(LONG));
             lock.lock();
             Hold hold = lock.hold();
@@ -203,7 +203,7 @@ final class LostAnswersTest {
     void a_release_of_a_lost_lock_says_so_even_if_its_reply_is_lost() throws Exception {
         try (TestServer server = TestServer.start();
                 Proxy proxy = new Proxy(server);
-                DLockClient client = DLockClient.connect(proxy.url())) {
+                DLockClient client = TestServer.connected(proxy.url())) {
             for (boolean isTold : new boolean[] {false, true}) {
                 Hold hold = client.lock("job").withLease(isTold ? FOR_LONG : Lease.fixed(Duration.ofMillis(300))).acquire();
                 if (isTold) {
@@ -228,7 +228,7 @@ final class LostAnswersTest {
     private static void behindAProxy(Play play) throws Exception {
         try (TestServer server = TestServer.start();
                 Proxy proxy = new Proxy(server);
-                DLockClient client = impatient(proxy.url())) {
+                DLockClient client = TestServer.patient().url(proxy.url()).timeout(Duration.ofSeconds(2)).connect()) {
             play.with(server, proxy, client);
         }
     }

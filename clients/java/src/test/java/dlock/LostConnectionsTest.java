@@ -26,7 +26,7 @@ final class LostConnectionsTest {
     void start() {
         server = TestServer.start("--appendonly", "yes");
         proxy = new Proxy(server);
-        client = DLockClient.builder().url(proxy.url())
+        client = TestServer.patient().url(proxy.url())
                 .timeout(Duration.ofMillis(1500)).patience(Duration.ofSeconds(20)).connect();
     }
 
@@ -176,7 +176,7 @@ final class LostConnectionsTest {
 
     @Test
     void a_server_that_stays_away_is_an_error_after_the_patience() throws Exception {
-        try (DLockClient impatient = DLockClient.builder().url(server.url())
+        try (DLockClient impatient = TestServer.patient().url(server.url())
                 .timeout(Duration.ofMillis(500)).patience(Duration.ofMillis(1500)).connect()) {
             DLock lock = impatient.lock("away");
             lock.lock();
@@ -197,7 +197,7 @@ final class LostConnectionsTest {
 
     @Test
     void a_release_without_an_answer_is_tried_further() throws Exception {
-        try (DLockClient impatient = DLockClient.builder().url(proxy.url())
+        try (DLockClient impatient = TestServer.patient().url(proxy.url())
                 .timeout(Duration.ofMillis(500)).patience(Duration.ofMillis(1500)).connect()) {
             Hold hold = impatient.lock("further").acquire();
             server.freeze();
@@ -210,7 +210,7 @@ final class LostConnectionsTest {
     /** The thread holds another lock or none, and loses the answer to an unlock or to a lock. */
     @Test
     void a_late_copy_of_an_unanswered_command_does_not_end_the_next_hold() throws Exception {
-        try (DLockClient impatient = DLockClient.builder().url(server.url())
+        try (DLockClient impatient = TestServer.patient().url(server.url())
                 .timeout(Duration.ofMillis(500)).patience(Duration.ofMillis(1200)).connect()) {
             for (boolean nested : new boolean[] {false, true}) {
                 DLock outer = impatient.lock("outer");
@@ -246,7 +246,7 @@ final class LostConnectionsTest {
 
     @Test
     void an_uncertain_entry_is_released_with_the_last_one() throws Exception {
-        try (DLockClient impatient = DLockClient.builder().url(proxy.url())
+        try (DLockClient impatient = TestServer.patient().url(proxy.url())
                 .timeout(Duration.ofMillis(500)).patience(Duration.ofMillis(1500)).connect()) {
             DLock lock = impatient.lock("uncertain");
             lock.lock();
@@ -292,7 +292,7 @@ final class LostConnectionsTest {
 
     @Test
     void a_wait_without_an_end_notices_a_server_that_hangs() throws Exception {
-        try (DLockClient impatient = DLockClient.builder().url(server.url())
+        try (DLockClient impatient = TestServer.patient().url(server.url())
                 .timeout(Duration.ofMillis(500)).patience(Duration.ofMillis(4000)).connect()) {
             DLock lock = impatient.lock("hangs");
             Hold hold = lock.withLease(Lease.fixed(Duration.ofSeconds(60))).acquire();

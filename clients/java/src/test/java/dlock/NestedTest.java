@@ -30,7 +30,7 @@ final class NestedTest {
     static void start() {
         server = TestServer.start();
         client = server.client();
-        session = client.openSession(Duration.ofSeconds(2));
+        session = client.openSession(Duration.ofSeconds(5));
     }
 
     @AfterAll
@@ -105,7 +105,7 @@ final class NestedTest {
 
     @Test
     void what_the_inner_lock_needs_stays_when_the_outer_one_is_unlocked_first() throws Exception {
-        Duration time = Duration.ofMillis(1500);
+        Duration time = Duration.ofSeconds(5);
         List<Function<Duration, Lease>> kinds = List.of(Lease::renewed, Lease::session, ignored -> Lease.of(session));
         for (int i = 0; i < kinds.size(); i++) {
             String a = "first:a" + i;
@@ -118,7 +118,7 @@ final class NestedTest {
             assertFalse(both.isHeldByCurrentThread());
             assertTrue(server.isFree(b), b);
             // The sleep outlasts the lease and the timeout of the session: something still renews the hold.
-            Thread.sleep(2500);
+            Thread.sleep(6000);
             assertTrue(one.isHeldByCurrentThread(), one.toString());
             assertTrue(isTaken(a));
             assertEquals(List.of(a), one.hold().names());

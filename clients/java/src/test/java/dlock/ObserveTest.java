@@ -29,7 +29,7 @@ final class ObserveTest {
     @BeforeAll
     static void start() {
         server = TestServer.start();
-        client = DLockClient.builder().url(server.url()).lease(Lease.renewed(Duration.ofSeconds(4))).connect();
+        client = TestServer.patient().url(server.url()).lease(Lease.renewed(Duration.ofSeconds(4))).connect();
     }
 
     @AfterAll
@@ -151,7 +151,7 @@ final class ObserveTest {
             String name = "soon:" + i;
             CompletableFuture<Election> election = new CompletableFuture<>();
             CompletableFuture<Boolean> keeps = new CompletableFuture<>();
-            election.complete(client.elect(name,
+            election.complete(client.elect(client.lock(name).withLease(Lease.renewed(Duration.ofMinutes(1))),
                     term -> election.thenAcceptAsync(Election::close),
                     term -> keeps.complete(!server.isFree(name))));
             List<CompletableFuture<Void>> asking = Stream.generate(() -> election.thenAcceptAsync(each -> {
@@ -166,7 +166,7 @@ final class ObserveTest {
 
     @Test
     void a_driver_reports_no_changes() {
-        try (DLockClient driven = DLockClient.builder().driver(words -> null).connect()) {
+        try (DLockClient driven = TestServer.patient().driver(words -> null).connect()) {
             assertThrows(IllegalArgumentException.class, () -> driven.watch("name", seen::add));
         }
     }

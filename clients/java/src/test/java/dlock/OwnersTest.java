@@ -33,7 +33,7 @@ final class OwnersTest {
     @Tag("server")
     void a_label_of_the_user_is_shown() throws Exception {
         try (TestServer server = TestServer.start();
-                DLockClient client = DLockClient.builder().url(server.url()).owner("billing-é").connect()) {
+                DLockClient client = TestServer.patient().url(server.url()).owner("billing-é").connect()) {
             try (Hold hold = client.lock("job").acquire()) {
                 assertTrue(((String) server.each("job", "holds", "owner").get(0)).startsWith("billing-é:1:"));
             }

@@ -75,7 +75,7 @@ final class PermissionsTest {
     }
 
     private static DLockClient client(String user) {
-        return DLockClient.builder().url(server.url()).credentials(user, "secret").connect();
+        return TestServer.patient().url(server.url()).credentials(user, "secret").connect();
     }
 
     /** The commands that were refused to the users. */

@@ -32,7 +32,7 @@ final class ProfileTest {
     @Tag("server")
     void locks_of_every_kind_are_in_the_database_of_the_url() throws Exception {
         try (TestServer server = TestServer.start();
-                DLockClient client = DLockClient.connect(server.url() + "?db=6")) {
+                DLockClient client = TestServer.connected(server.url() + "?db=6")) {
             Hold hold = client.lock("job").acquire();
             refused(() -> client.lock("job").tryAcquire(Duration.ofMillis(200)));
             Session session = client.openSession(Duration.ofSeconds(3));
@@ -54,7 +54,7 @@ final class ProfileTest {
         try (TestServer server = TestServer.start()) {
             server.run("ACL", "SETUSER", "app", "on", ">one", "~*", "&*", "+@all");
             AtomicReference<String> password = new AtomicReference<>("one");
-            try (DLockClient client = DLockClient.builder().url(server.url())
+            try (DLockClient client = TestServer.patient().url(server.url())
                     .credentials("app", password::get).connect()) {
                 Hold hold = client.lock("job").acquire();
                 // A connection that was used for a wait is kept for the next one.

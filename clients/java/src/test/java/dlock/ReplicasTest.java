@@ -81,7 +81,7 @@ final class ReplicasTest {
     @Test
     void a_grant_whose_wait_for_replicas_is_refused_is_released() throws Exception {
         server.run("ACL", "SETUSER", "jobs", "on", ">secret", "~*", "&*", "+@all", "-wait");
-        try (DLockClient jobs = DLockClient.builder().url(server.url()).credentials("jobs", "secret").connect()) {
+        try (DLockClient jobs = TestServer.patient().url(server.url()).credentials("jobs", "secret").connect()) {
             DLock lock = jobs.lock("refused").withReplicas(1, SHORT);
             assertEquals("NOPERM", assertThrows(ServerException.class, lock::lock).code());
             assertTrue(server.isFree("refused"));
@@ -137,7 +137,7 @@ final class ReplicasTest {
         DLock lock = client.lock("arguments");
         assertThrows(IllegalArgumentException.class, () -> lock.withReplicas(0, LONG));
         assertThrows(IllegalArgumentException.class, () -> lock.withReplicas(1, Duration.ZERO));
-        try (DLockClient driven = DLockClient.builder().driver(words -> null).connect()) {
+        try (DLockClient driven = TestServer.patient().driver(words -> null).connect()) {
             DLock its = driven.lock("arguments");
             assertThrows(IllegalArgumentException.class, () -> its.withReplicas(1, LONG));
         }

@@ -69,7 +69,7 @@ final class SecureTest {
     }
 
     private static DLockClient.Builder tls() {
-        return DLockClient.builder().url("rediss://127.0.0.1:" + tlsPort).sslContext(trusting);
+        return TestServer.patient().url("rediss://127.0.0.1:" + tlsPort).sslContext(trusting);
     }
 
     @Test
@@ -130,14 +130,14 @@ final class SecureTest {
 
     @Test
     void a_certificate_that_is_not_trusted_is_refused() {
-        DLockClient.Builder untrusting = DLockClient.builder().url("rediss://127.0.0.1:" + tlsPort);
+        DLockClient.Builder untrusting = TestServer.patient().url("rediss://127.0.0.1:" + tlsPort);
         assertThrows(UnavailableException.class, untrusting::connect);
     }
 
     @Test
     void a_certificate_for_another_host_is_refused() throws Exception {
         DLockClient.Builder elsewhere =
-                DLockClient.builder().url("rediss://localhost:" + tlsPort).sslContext(trusting);
+                TestServer.patient().url("rediss://localhost:" + tlsPort).sslContext(trusting);
         UnavailableException refused = assertThrows(UnavailableException.class, elsewhere::connect);
         assertTrue(refused.getMessage().contains("localhost"), refused.getMessage());
     }
@@ -170,20 +170,20 @@ final class SecureTest {
     @Test
     void users_log_in_with_a_password() {
         server.run("ACL", "SETUSER", "java", "on", ">p:w/d", "~lock:*", "+@all");
-        try (DLockClient client = DLockClient.connect("redis://java:p%3Aw%2Fd@127.0.0.1:" + server.port)) {
+        try (DLockClient client = TestServer.connected("redis://java:p%3Aw%2Fd@127.0.0.1:" + server.port)) {
             DLock lock = client.lock("lock:1");
             lock.lock();
             lock.unlock();
             assertEquals("NOPERM", assertThrows(ServerException.class, client.lock("other")::lock).code());
         }
         try (DLockClient client =
-                DLockClient.builder().url(server.url()).credentials("java", "p:w/d").clientName("jobs").connect()) {
+                TestServer.patient().url(server.url()).credentials("java", "p:w/d").clientName("jobs").connect()) {
             assertFalse(client.lock("lock:1").isLocked());
             String clients = new String((byte[]) server.run("CLIENT", "LIST"), StandardCharsets.UTF_8);
             assertTrue(clients.contains("name=jobs") && clients.contains("user=java"), clients);
         }
         ServerException refused = assertThrows(ServerException.class,
-                () -> DLockClient.connect("redis://java:wrong@127.0.0.1:" + server.port));
+                () -> TestServer.connected("redis://java:wrong@127.0.0.1:" + server.port));
         assertEquals("WRONGPASS", refused.code());
     }
 
@@ -192,7 +192,7 @@ final class SecureTest {
         server.run("CONFIG", "SET", "requirepass", "open");
         try {
             assertEquals("NOAUTH", assertThrows(ServerException.class, server::client).code());
-            try (DLockClient client = DLockClient.connect("redis://:open@127.0.0.1:" + server.port)) {
+            try (DLockClient client = TestServer.connected("redis://:open@127.0.0.1:" + server.port)) {
                 assertFalse(client.lock("password").isLocked());
             }
         } finally {
@@ -202,7 +202,7 @@ final class SecureTest {
 
     @Test
     void a_lock_is_in_its_database() {
-        try (DLockClient client = DLockClient.connect(server.url() + "/3")) {
+        try (DLockClient client = TestServer.connected(server.url() + "/3")) {
             DLock lock = client.lock("database");
             lock.lock();
             assertTrue(server.isFree("database"));

@@ -26,7 +26,7 @@ final class SessionTest {
     @BeforeEach
     void start() {
         server = TestServer.start();
-        client = DLockClient.builder().url(server.url()).lease(SESSION).connect();
+        client = TestServer.patient().url(server.url()).lease(SESSION).connect();
     }
 
     @AfterEach
@@ -109,7 +109,7 @@ final class SessionTest {
     void a_binding_that_arrives_late_does_not_release_the_lock() throws Exception {
         server.run("CONFIG", "SET", "dlock.session-grace", 20_000);
         try (Proxy proxy = new Proxy(server);
-                DLockClient other = DLockClient.builder().url(proxy.url()).timeout(Duration.ofMillis(400)).connect()) {
+                DLockClient other = TestServer.patient().url(proxy.url()).timeout(Duration.ofMillis(400)).connect()) {
             Hold hold = other.lock("late").withLease(Lease.session(Duration.ofSeconds(30))).acquire();
             Object first = session("late");
             proxy.keepFrom("SESSION");
@@ -157,7 +157,7 @@ final class SessionTest {
     @Test
     void a_session_is_bound_again_after_a_restart_of_the_server() throws Exception {
         try (TestServer saved = TestServer.start("--appendonly", "yes", "--appendfsync", "always");
-                DLockClient other = DLockClient.connect(saved.url())) {
+                DLockClient other = TestServer.connected(saved.url())) {
             Hold hold = other.lock("saved").withLease(Lease.session(Duration.ofSeconds(20))).acquire();
             CompletableFuture<LockLostException> lost = new CompletableFuture<>();
             hold.onLost(lost::complete);
@@ -197,7 +197,7 @@ final class SessionTest {
 
     @Test
     void a_server_that_says_nothing_for_a_lease_has_lost_the_lock() throws Exception {
-        try (DLockClient quick = DLockClient.builder()
+        try (DLockClient quick = TestServer.patient()
                 .url(server.url()).timeout(Duration.ofMillis(300)).lease(SESSION).connect()) {
             Hold hold = quick.lock("silent").withLease(SESSION).acquire();
             CompletableFuture<LockLostException> lost = new CompletableFuture<>();

@@ -48,7 +48,7 @@ final class TestCluster implements AutoCloseable {
 
     /** Returns a client that knows two addresses, the first of which does not answer. */
     DLockClient client() {
-        return DLockClient.connect("redis://127.0.0.1:1,127.0.0.1:" + first.port);
+        return TestServer.connected("redis://127.0.0.1:1,127.0.0.1:" + first.port);
     }
 
     String id(TestServer node) {

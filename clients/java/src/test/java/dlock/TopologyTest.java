@@ -26,7 +26,7 @@ final class TopologyTest {
                 TestServer replica = TestServer.start("--replicaof", "127.0.0.1 " + primary.port);
                 TestServer sentinel = TestServer.sentinel("main", primary.port)) {
             String url = "redis-sentinel://127.0.0.1:1,127.0.0.1:" + sentinel.port + "/main";
-            try (DLockClient client = DLockClient.builder().url(url).timeout(Duration.ofSeconds(2))
+            try (DLockClient client = TestServer.patient().url(url).timeout(Duration.ofSeconds(2))
                     .patience(Duration.ofSeconds(60)).connect()) {
                 DLock lock = client.lock("failover");
                 Hold hold = lock.acquire();
@@ -45,7 +45,7 @@ final class TopologyTest {
                 assertEquals(next.fencingToken(), replica.info("failover").get("token"));
                 next.release();
             }
-            DLockClient.Builder unknown = DLockClient.builder()
+            DLockClient.Builder unknown = TestServer.patient()
                     .url("redis-sentinel://127.0.0.1:" + sentinel.port + "/other");
             UnavailableException error = assertThrows(UnavailableException.class, unknown::connect);
             assertTrue(error.getMessage().contains("other"), error.getMessage());
@@ -58,7 +58,7 @@ final class TopologyTest {
                 TestServer replica = TestServer.start("--replicaof", "127.0.0.1 " + primary.port);
                 TestServer sentinel = TestServer.sentinel("main", primary.port)) {
             String url = "redis-sentinel://127.0.0.1:" + sentinel.port + "/main";
-            try (DLockClient client = DLockClient.builder().url(url).timeout(Duration.ofSeconds(1)).connect()) {
+            try (DLockClient client = TestServer.patient().url(url).timeout(Duration.ofSeconds(1)).connect()) {
                 DLock lock = client.lock("hangs");
                 primary.run("DLOCK.ACQUIRE", "hangs", "other", "PX", 600_000);
                 soon("the replica has it", () -> primary.run("WAIT", 1, 100).equals(1L));
@@ -83,7 +83,7 @@ final class TopologyTest {
     @Test
     void a_planned_failover_without_sentinel_is_an_error_in_the_end() {
         try (TestServer primary = TestServer.start(); TestServer other = TestServer.start()) {
-            try (DLockClient client = DLockClient.builder().url(primary.url())
+            try (DLockClient client = TestServer.patient().url(primary.url())
                     .patience(Duration.ofMillis(2000)).connect()) {
                 primary.run("REPLICAOF", "127.0.0.1", other.port);
                 UnavailableException error =
@@ -99,7 +99,7 @@ final class TopologyTest {
                 "CLUSTERDOWN of late", "ERR max number of clients reached")) {
             try (ServerSocket listener = new ServerSocket(0, 8, InetAddress.getLoopbackAddress())) {
                 CompletableFuture<Void> refuses = CompletableFuture.runAsync(() -> refuse(listener, refusal));
-                DLockClient.Builder builder = DLockClient.builder().url("redis://127.0.0.1:" + listener.getLocalPort());
+                DLockClient.Builder builder = TestServer.patient().url("redis://127.0.0.1:" + listener.getLocalPort());
                 UnavailableException error = assertThrows(UnavailableException.class, builder::connect);
                 assertEquals(refusal, error.getMessage());
                 refuses.get(20, TimeUnit.SECONDS);
