@@ -99,12 +99,12 @@ final class BootTest {
 
         @Bean
         DLockClient orders(@Qualifier("ordersMeters") DLockMetrics meters) {
-            return DLockClient.builder().url(server.url()).listener(meters).connect();
+            return TestServer.patient().url(server.url()).listener(meters).connect();
         }
 
         @Bean
         DLockClient bills(@Qualifier("billsMeters") DLockMetrics meters) {
-            return DLockClient.builder().url(server.url()).listener(meters).connect();
+            return TestServer.patient().url(server.url()).listener(meters).connect();
         }
     }
 

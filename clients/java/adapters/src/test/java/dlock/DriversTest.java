@@ -48,7 +48,7 @@ final class DriversTest {
         private final List<AutoCloseable> others;
 
         Over(Driver driver, AutoCloseable... others) {
-            this.client = DLockClient.builder().driver(driver).connect();
+            this.client = TestServer.patient().driver(driver).connect();
             this.others = List.of(others);
         }
 

