@@ -150,14 +150,14 @@ final class NamedSessionTest {
         soon("the server ends the session, too", () -> server.isFree("job"));
     }
 
-    /** Each answer comes after its limit, which is 1.5 s, but before the session ends. */
+    /** Each answer comes after its limit, which is 2 s, but before the session ends. */
     @Test
     void heartbeats_whose_answers_are_all_late_keep_a_session() throws Exception {
         try (Proxy proxy = new Proxy(server); DLockClient far = TestServer.connected(proxy.url())) {
-            Session session = far.openSession(Duration.ofSeconds(9));
+            Session session = far.openSession(Duration.ofSeconds(18));
             Hold hold = far.lock("job").withLease(Lease.of(session)).acquire();
-            proxy.repliesTake = 2000;
-            Thread.sleep(15_000);
+            proxy.repliesTake = 2500;
+            Thread.sleep(24_000);
             assertTrue(hold.isHeld() && session.isOpen());
             proxy.repliesTake = 0;
             hold.release();

@@ -37,12 +37,12 @@ final class SessionTest {
 
     @Test
     void the_server_renews_a_session() throws Exception {
-        DLock lock = client.lock("renewed").withLease(Lease.session(Duration.ofSeconds(2)));
+        DLock lock = client.lock("renewed").withLease(Lease.session(Duration.ofSeconds(6)));
         CompletableFuture<LockLostException> lost = new CompletableFuture<>();
         lock.onLost(lost::complete);
         lock.lock();
         assertNotEquals(null, server.each("renewed", "holds", "session").get(0));
-        Thread.sleep(2500);
+        Thread.sleep(6500);
         assertTrue(lock.isHeldByCurrentThread());
         assertFalse(lost.isDone());
         lock.unlock();
@@ -109,7 +109,7 @@ final class SessionTest {
     void a_binding_that_arrives_late_does_not_release_the_lock() throws Exception {
         server.run("CONFIG", "SET", "dlock.session-grace", 20_000);
         try (Proxy proxy = new Proxy(server);
-                DLockClient other = TestServer.patient().url(proxy.url()).timeout(Duration.ofMillis(400)).connect()) {
+                DLockClient other = TestServer.patient().url(proxy.url()).timeout(Duration.ofMillis(2000)).connect()) {
             Hold hold = other.lock("late").withLease(Lease.session(Duration.ofSeconds(30))).acquire();
             Object first = session("late");
             proxy.keepFrom("SESSION");
