@@ -110,14 +110,18 @@ fn rights_are_checked_whatever_frees_the_lock() {
     }
 }
 
+/// The server closes the connections of a deleted user, so no right is checked.
 #[test]
-fn a_deleted_user_leaves_the_queue() {
+fn a_deleted_user_is_disconnected_and_leaves_the_queue() {
     let (server, mut admin, mut user) = with_user();
     let mut next = server.client();
     admin.int("DLOCK.ACQUIRE k holder PX 600000");
     server.enters_queue(&mut user, "DLOCK.ACQUIRE k user PX 600000 BLOCK 0");
     server.enters_queue(&mut next, "DLOCK.ACQUIRE k next PX 600000 BLOCK 0");
     admin.int("ACL DELUSER u");
+    assert!(user.closes().is_empty());
+    server.left_waiting(1);
+    assert_eq!(server.queue("k"), ["next"]);
     admin.int("DLOCK.RELEASE k holder");
     next.granted();
     assert_eq!(server.holders("k"), ["next"]);
