@@ -53,4 +53,4 @@ node_modules/.bin/tsc --strict --exactOptionalPropertyTypes --skipLibCheck --tar
     --experimentalDecorators --emitDecoratorMetadata --types node --outDir built app.mts programs/*
 (($# > 0)) || set -- nest glide runtimes
 files=("${@/%/.test.mjs}")
-node --test --test-reporter=spec --test-force-exit --test-timeout=120000 "${files[@]/#/built/}"
+node --test --test-reporter=spec --test-force-exit --test-timeout=600000 "${files[@]/#/built/}"

@@ -20,6 +20,9 @@ async function open(options = {}, port = process.env.DLOCK_TEST_PORT) {
   return client;
 }
 
+/** A server on a busy machine answers late. */
+const PATIENT = { answer: 20_000 };
+
 const waiting = async (client, key) => {
   const info = await client.customCommand(['DLOCK.INFO', key]);
   return info?.find((field) => field.key === 'waiters').value ?? 0;
@@ -27,7 +30,7 @@ const waiting = async (client, key) => {
 
 test('a wait is longer than the timeout of requests, and holds up no other command', async () => {
   const client = await open();
-  const dlock = new DLock(client);
+  const dlock = new DLock(client, PATIENT);
   const first = await dlock.acquire('glide');
   const next = dlock.acquire('glide');
   await until('it waits', async () => (await waiting(client, 'glide')) === 1);
@@ -43,7 +46,7 @@ test('a wait is longer than the timeout of requests, and holds up no other comma
 
 test('a wait that is given up leaves the queue, and one whose connection is killed joins it again', async () => {
   const client = await open();
-  const dlock = new DLock(client);
+  const dlock = new DLock(client, PATIENT);
   const first = await dlock.acquire('given-up');
   await assert.rejects(dlock.acquire('given-up', { wait: 1000 }), NotGranted);
   const aborting = new AbortController();
@@ -65,7 +68,7 @@ test('a wait that is given up leaves the queue, and one whose connection is kill
 test('a wait that is given up leaves no hold, even if its connection cannot be killed', async () => {
   const admin = await open();
   await admin.customCommand(['ACL', 'SETUSER', 'ann', 'on', '>secret', '~*', '&*', '+@all', '-client|kill']);
-  const dlock = new DLock(await open({ credentials: { username: 'ann', password: 'secret' } }));
+  const dlock = new DLock(await open({ credentials: { username: 'ann', password: 'secret' } }), PATIENT);
   const first = await dlock.acquire('ghost');
   const aborting = new AbortController();
   const aborted = dlock.acquire('ghost', { signal: aborting.signal });
@@ -80,12 +83,13 @@ test('a wait that is given up leaves no hold, even if its connection cannot be k
 
 test('using renews, sessions keep, and a loss is told', async () => {
   const client = await open();
-  const dlock = new DLock(client);
-  await dlock.using('using', { lease: 3000 }, async (signal) => {
-    await new Promise((resolve) => setTimeout(resolve, 3500));
+  const dlock = new DLock(client, PATIENT);
+  await dlock.using('using', { lease: 9000 }, async (signal) => {
+    await new Promise((resolve) => setTimeout(resolve, 9500)); // longer than the lease
     signal.throwIfAborted();
   });
-  const session = await new Session(client, { timeout: 3000 }).open();
+  const session = new Session(client, { timeout: 9000 });
+  await until('it is open', () => session.open().then(() => true, () => false)); // an answer may come too late
   const lock = await dlock.acquire('kept', { session });
   await client.customCommand(['DEL', 'kept']);
   await until('it is told', async () => lock.signal.aborted);
@@ -110,19 +114,19 @@ test('a database, and the classes of redis-semaphore', async () => {
 
 test('errors are those of the server', async () => {
   const client = await open();
-  const dlock = new DLock(client);
+  const dlock = new DLock(client, PATIENT);
   await client.set('text', 'old');
   await assert.rejects(dlock.acquire('text', { wait: 0 }), NotGranted);
   await client.customCommand(['ACL', 'SETUSER', 'joe', 'on', '>secret', '~*', '&*', '+@all', '-dlock.acquire']);
   const joe = await open({ credentials: { username: 'joe', password: 'secret' } });
-  await assert.rejects(new DLock(joe).acquire('job'), /^Error: NOPERM /);
+  await assert.rejects(new DLock(joe, PATIENT).acquire('job'), /^Error: NOPERM /);
   const bare = await open({}, process.env.DLOCK_TEST_BARE_PORT);
-  await assert.rejects(new DLock(bare).acquire('job'), /is the dlock module loaded/);
+  await assert.rejects(new DLock(bare, PATIENT).acquire('job'), /is the dlock module loaded/);
 });
 
 test('what cannot be kept is refused', async () => {
   const client = await open();
-  const dlock = new DLock(client);
+  const dlock = new DLock(client, PATIENT);
   await assert.rejects(dlock.acquire('job', { session: true }), TypeError);
   await assert.rejects(dlock.acquire('job', { replicas: 1 }), TypeError);
   await assert.rejects(dlock.watch('job').next(), TypeError);

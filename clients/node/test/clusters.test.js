@@ -7,7 +7,7 @@ import { DLock, NotGranted } from 'redis-dlock';
 import { Redis } from 'ioredis';
 import { createSentinel } from 'redis';
 
-import { clientsOf, lookAt, refused, settles, until, untilWaiting, wire } from './fixture.js';
+import { PATIENT, clientsOf, lookAt, refused, settles, until, untilWaiting, wire } from './fixture.js';
 import { CLUSTERS, cluster, clusterWithReplica, sentinels, start } from './servers.js';
 
 /** Whether a connection waits that has these fields. */
@@ -24,7 +24,7 @@ describe('cluster', () => {
     test(`${kind}: locks are where their keys are, and follow them`, async () => {
       const { client, close } = await open(servers.ports);
       after(close);
-      const dlock = new DLock(client);
+      const dlock = new DLock(client, PATIENT);
       const listeners = client.listenerCount?.('+node');
       assert(new DLock(client));
       assert.equal(client.listenerCount?.('+node'), listeners, 'each lock object adds a listener to the client');
@@ -62,7 +62,7 @@ test('waits run as the user that the client of a cluster is logged in as', async
   for (const { run } of nodes) await run('ACL', 'SETUSER', 'app', 'reset', 'on', '>one', '~*', '+@all');
   const { client, close } = await CLUSTERS.ioredis(ports);
   after(close);
-  const dlock = new DLock(client);
+  const dlock = new DLock(client, PATIENT);
   for (const node of client.nodes('master')) await node.auth('app', 'one');
   for (const key of ['a', 'b', 'c', 'd']) {
     const holder = await dlock.acquire(key);
@@ -81,10 +81,10 @@ describe('a node of a cluster', { concurrency: 4 }, () => {
         const { ports, primary, replica, key, taken } = await clusterWithReplica();
         const { client, close } = await open(ports);
         after(close);
-        const dlock = new DLock(client);
+        const dlock = new DLock(client, PATIENT);
         const other = `{${key}}:other`;
-        const session = await dlock.acquire(other, { session: true, lease: 20_000 });
-        await dlock.using(key, { lease: 20_000 }, async (signal, lock) => {
+        const session = await dlock.acquire(other, { session: true, lease: 40_000 });
+        await dlock.using(key, { lease: 40_000 }, async (signal, lock) => {
           const waiting = dlock.acquire(key);
           await untilWaiting(primary.run, key, 1);
           for (const { token } of [lock, session]) {
@@ -95,7 +95,7 @@ describe('a node of a cluster', { concurrency: 4 }, () => {
           await taken(key);
           const renewed = until('it is renewed', () => lock.extend().then(() => true, () => false));
           await settles(renewed, 3000, 'node-redis itself asks for the new primary after 5 s');
-          assert((await lookAt(replica.run, key)).ttl > 15_000);
+          assert((await lookAt(replica.run, key)).ttl > 20_000);
           await untilWaiting(replica.run, key, 1);
           await until('it is bound', async () => (await clientsOf(replica.run, other, 'holds', 'session'))[0] !== null);
           waiting.then((next) => next.release());
@@ -133,7 +133,7 @@ describe('sentinel', { concurrency: 3 }, () => {
     after(() => close() || silent.close());
     await client.ping();
     client.options.sentinels.unshift({ host: '127.0.0.1', port: silent.address().port });
-    const lock = await new DLock(client).acquire('job', { session: true, wait: 10_000 });
+    const lock = await new DLock(client, PATIENT).acquire('job', { session: true, wait: 10_000 });
     assert.equal(await lock.release(), true);
   });
 
@@ -163,7 +163,7 @@ describe('sentinel', { concurrency: 3 }, () => {
       const { port } = await start({ sentinel: `sentinel monitor main 127.0.0.1 ${line.port} 1\n` });
       const { client, close } = await open(port);
       after(close);
-      const lock = await new DLock(client, { answer: 20_000 }).acquire('job', { lease: 60_000 });
+      const lock = await new DLock(client, { answer: 60_000 }).acquire('job', { lease: 60_000 });
       line.lose('DLOCK.RELEASE');
       line.keep('DLOCK.CHECK'); // the package's own connection sends nothing but its probe
       assert.equal(await lock.release(), true);
@@ -174,10 +174,10 @@ describe('sentinel', { concurrency: 3 }, () => {
       const { port, primary, replica, failover } = await sentinels();
       const { client, close } = await open(port);
       after(close);
-      const dlock = new DLock(client);
+      const dlock = new DLock(client, PATIENT);
       const holder = await dlock.acquire('job', { lease: 60_000 });
       assert.equal((await lookAt(primary.run, 'job')).token, holder.token);
-      const session = await dlock.acquire('session', { session: true });
+      const session = await dlock.acquire('session', { session: true, lease: 60_000 });
       const waiting = dlock.acquire('job', { wait: 60_000 });
       await untilWaiting(primary.run, 'job', 1);
       await until('the replica has the lock', async () => (await lookAt(replica.run, 'job'))?.token === holder.token);

@@ -28,9 +28,9 @@ async function written(program, name, host, port) {
 
 test('the example of a web server sells its stock and no more', async () => {
   const { stdout } = await run(process.execPath, [join(root, 'examples/server.mjs'), host, port], { timeout: 60_000 });
-  // Twelve requests for five hats. On a busy machine, some of the other seven may wait too long for the lock and get
-  // 503.
-  assert.match(stdout, /^sold: 5, sold out: [0-7], left: 0\n$/);
+  // Twelve requests for five hats. On a busy machine, some may wait too long for the lock and get 503.
+  const [sold, soldOut, left] = /^sold: (\d+), sold out: (\d+), left: (\d+)\n$/.exec(stdout).slice(1).map(Number);
+  assert(sold > 0 && sold + left === 5 && sold + soldOut <= 12 && (left === 0 || soldOut === 0), stdout);
 });
 
 test('the programs of the README run', async () => {

@@ -13,7 +13,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 import { Redis } from 'ioredis';
 import { createClient } from 'redis';
-import { NoAnswer, NotGranted } from 'redis-dlock';
+import { NoAnswer, NotGranted, Session } from 'redis-dlock';
 
 const host = process.env.DLOCK_TEST_HOST ?? '127.0.0.1';
 const port = Number(process.env.DLOCK_TEST_PORT ?? 6379);
@@ -22,6 +22,8 @@ const { DLOCK_TEST_USER: username, DLOCK_TEST_KIND: onlyKind } = process.env;
 const login = username && { username, password: 'secret' };
 /** The time limit of a wait in a test, in ms: enough for a busy machine. */
 const PATIENCE = 60_000;
+/** The options of locks in a test that is about no time limit: a server on a busy machine answers late. */
+export const PATIENT = { answer: 20_000, replicasTimeout: 20_000 };
 
 /** How often a measured delay counts: the test, the relay and the server may each be as late. */
 const HANDS = 3;
@@ -182,6 +184,18 @@ export async function refused(acquire) {
     }
   }
   assert.fail('the lock was granted');
+}
+
+/** Opens a session. On a busy machine, the answer may come after the limit of `open`: then it is called again. */
+export async function openSession(client, options) {
+  const session = new Session(client, options);
+  for (const end = Date.now() + PATIENCE; ; ) {
+    try {
+      return await session.open();
+    } catch (error) {
+      if (!(error instanceof NoAnswer) || Date.now() > end) throw error;
+    }
+  }
 }
 
 /** Waits until a signal is aborted, and returns the reason. */

@@ -8,14 +8,14 @@ import { Cron } from 'croner';
 import { Redis } from 'ioredis';
 import { DLock } from 'redis-dlock';
 
-import { sleep, until } from './fixture.js';
+import { PATIENT, sleep, until } from './fixture.js';
 import { start } from './servers.js';
 
 function dlockAt({ port }) {
   const client = new Redis({ host: '127.0.0.1', port });
   client.on('error', () => {});
   after(() => client.disconnect());
-  return new DLock(client);
+  return new DLock(client, PATIENT);
 }
 
 test('croner: of three machines, one runs the job at each time', async () => {

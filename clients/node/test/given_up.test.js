@@ -5,7 +5,7 @@ import net from 'node:net';
 
 import { DLock, TooFewReplicas } from 'redis-dlock';
 
-import { lookAt, sleep, test, until, untilWaiting, wire, withEachClient } from './fixture.js';
+import { PATIENT, lookAt, sleep, test, until, untilWaiting, wire, withEachClient } from './fixture.js';
 import { start } from './servers.js';
 
 /** Longer than the tests take, in ms: a hold that nobody releases does not lapse meanwhile. */
@@ -77,21 +77,21 @@ withEachClient(({ open }) => {
 
   test('a wait that is aborted as the grant comes leaves no hold', async () => {
     const server = await start();
-    await givesUpAroundTheGrant(server, new DLock(await open({ at: server.port })));
+    await givesUpAroundTheGrant(server, new DLock(await open({ at: server.port }), PATIENT));
   });
 
   test('a wait that is aborted before a late reply with the grant leaves no hold', async () => {
     const server = await start();
     const line = await wire(server.port);
     line.delay(3);
-    await givesUpAroundTheGrant(server, new DLock(await open({ at: line.port })));
+    await givesUpAroundTheGrant(server, new DLock(await open({ at: line.port }), PATIENT));
   });
 
   test('a grant to a connection whose end comes late is released', async () => {
     const server = await start();
     const line = await wire(server.port);
     line.delayEnds(5000);
-    const dlock = new DLock(await open({ at: line.port }));
+    const dlock = new DLock(await open({ at: line.port }), PATIENT);
     for (const way of Object.keys(WAYS)) {
       const { name, waiting, giveUp } = await held(server, dlock, way);
       giveUp();
@@ -104,7 +104,7 @@ withEachClient(({ open }) => {
 
   test('a grant to a connection that the server is about to end is released', async () => {
     const server = await start();
-    const dlock = new DLock(await open({ at: server.port }));
+    const dlock = new DLock(await open({ at: server.port }), PATIENT);
     for (const way of Object.keys(WAYS)) {
       const { name, waiting, giveUp } = await held(server, dlock, way);
       server.freeze();
@@ -127,7 +127,7 @@ withEachClient(({ open }) => {
     const server = await start();
     const line = await wire(server.port);
     line.delay(180); // longer than the 150 ms that a client waits for the last answer after the end of a wait
-    const dlocks = [new DLock(await open({ at: server.port })), new DLock(await open({ at: line.port }))];
+    const dlocks = [new DLock(await open({ at: server.port }), PATIENT), new DLock(await open({ at: line.port }), PATIENT)];
     for (const dlock of dlocks) {
       // The release comes between 2 ms after the end of the wait and 2 ms before it.
       for (let early = 0; early < 4; early += 0.25) {
@@ -150,7 +150,7 @@ withEachClient(({ open }) => {
     // The program's client stays connected to a server that was replaced, as after a failover. New connections reach
     // `now`.
     line.lead(now.port);
-    const dlock = new DLock(client, { lease, replicas: 1, replicasTimeout: 300 });
+    const dlock = new DLock(client, { ...PATIENT, lease, replicas: 1, replicasTimeout: 300 });
     for (const waits of [false, true]) {
       for (const givesUp of [false, true]) {
         const stop = new AbortController();

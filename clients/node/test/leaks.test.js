@@ -4,9 +4,9 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 
-import { DLock, NoAnswer, Session } from 'redis-dlock';
+import { DLock, NoAnswer } from 'redis-dlock';
 
-import { settles, test, until, wire, withEachClient } from './fixture.js';
+import { openSession, settles, test, until, wire, withEachClient } from './fixture.js';
 import { start } from './servers.js';
 
 /** Returns how many connections a server has. */
@@ -56,7 +56,7 @@ withEachClient(({ kind, open }) => {
     const line = await wire(server.port);
     const client = await open({ at: line.port });
     const before = await connections(server.run);
-    const session = await new Session(client, { timeout: 1000 }).open();
+    const session = await openSession(client, { timeout: 1000 });
     line.hold();
     await until('the session is lost', async () => session.lost.aborted);
     line.mend();

@@ -1,13 +1,14 @@
 import assert from 'node:assert/strict';
 import { hostname } from 'node:os';
 
-import { DLock, LockLost, NotGranted, Session } from 'redis-dlock';
+import { DLock, LockLost, NotGranted } from 'redis-dlock';
 
-import { clientsOf, lookAt, reasonOf, sleep, test, until, untilWaiting, withEachClient } from './fixture.js';
+import { PATIENT, clientsOf, lookAt, openSession, reasonOf, sleep, test } from './fixture.js';
+import { until, untilWaiting, withEachClient } from './fixture.js';
 
 withEachClient(({ key, run, open }) => {
   test('a lock has one owner at a time, and a greater token each time', async () => {
-    const dlock = new DLock(await open());
+    const dlock = new DLock(await open(), PATIENT);
     const lock = await dlock.acquire(key('one'));
     await assert.rejects(dlock.acquire(key('one'), { wait: 0 }), NotGranted);
     assert.equal(await lock.release(), true);
@@ -19,7 +20,7 @@ withEachClient(({ key, run, open }) => {
   });
 
   test('readers share a lock, writers do not', async () => {
-    const dlock = new DLock(await open());
+    const dlock = new DLock(await open(), PATIENT);
     const readers = [await dlock.read(key('rw')), await dlock.read(key('rw'), { wait: 0 })];
     await assert.rejects(dlock.write(key('rw'), { wait: 0 }), NotGranted);
     for (const reader of readers) assert.equal(await reader.release(), true);
@@ -29,7 +30,7 @@ withEachClient(({ key, run, open }) => {
   });
 
   test('a late release does not touch the next holder', async () => {
-    const dlock = new DLock(await open());
+    const dlock = new DLock(await open(), PATIENT);
     const late = await dlock.acquire(key('late'), { lease: 500 });
     const next = await dlock.acquire(key('late'));
     assert.equal(await late.release(), false);
@@ -38,7 +39,7 @@ withEachClient(({ key, run, open }) => {
   });
 
   test('extending sets the lease anew', async () => {
-    const dlock = new DLock(await open());
+    const dlock = new DLock(await open(), PATIENT);
     const lock = await dlock.acquire(key('extend'), { lease: 5000 });
     await lock.extend(60_000);
     assert(lock.remaining > 50_000);
@@ -50,7 +51,7 @@ withEachClient(({ key, run, open }) => {
   });
 
   test('a lock that nobody extends is lost with its lease', async () => {
-    const dlock = new DLock(await open());
+    const dlock = new DLock(await open(), PATIENT);
     const lock = await dlock.acquire(key('lapse'), { lease: 500 });
     assert((await reasonOf(lock.signal)) instanceof LockLost);
     assert.equal(lock.remaining, 0);
@@ -60,10 +61,10 @@ withEachClient(({ key, run, open }) => {
   });
 
   test('using extends the lock for as long as the routine runs, and releases it', async () => {
-    const dlock = new DLock(await open());
-    const result = await dlock.using(key('using'), { lease: 3000 }, async (signal, lock) => {
+    const dlock = new DLock(await open(), PATIENT);
+    const result = await dlock.using(key('using'), { lease: 9000 }, async (signal, lock) => {
       const began = performance.now();
-      await until('a whole lease has passed', async () => performance.now() - began > 3100);
+      await until('a whole lease has passed', async () => performance.now() - began > 9500);
       assert.equal(signal.aborted, false);
       assert.equal((await lookAt(run, key('using'))).token, lock.token);
       return 'done';
@@ -73,7 +74,7 @@ withEachClient(({ key, run, open }) => {
   });
 
   test('using releases the lock of a routine that fails', async () => {
-    const dlock = new DLock(await open());
+    const dlock = new DLock(await open(), PATIENT);
     const failing = dlock.using(key('fails'), {}, async () => {
       throw new Error('on purpose');
     });
@@ -82,7 +83,7 @@ withEachClient(({ key, run, open }) => {
   });
 
   test('using tells the routine, and its caller, that the lock was lost', async () => {
-    const dlock = new DLock(await open());
+    const dlock = new DLock(await open(), PATIENT);
     const using = dlock.using(key('lost'), { lease: 900 }, async (signal) => {
       await run('DEL', key('lost'));
       assert((await reasonOf(signal)) instanceof LockLost);
@@ -91,10 +92,10 @@ withEachClient(({ key, run, open }) => {
   });
 
   test('a session outlives its lease, and ends with its connection', async () => {
-    const dlock = new DLock(await open());
-    const lock = await dlock.acquire(key('session'), { session: true, lease: 3000 });
+    const dlock = new DLock(await open(), PATIENT);
+    const lock = await dlock.acquire(key('session'), { session: true, lease: 9000 });
     const [session] = await clientsOf(run, key('session'), 'holds', 'session');
-    await sleep(3500);
+    await sleep(9500); // longer than the lease
     assert.equal((await lookAt(run, key('session'))).token, lock.token);
     assert.equal(lock.signal.aborted, false);
     await run('CLIENT', 'KILL', 'ID', session);
@@ -104,7 +105,7 @@ withEachClient(({ key, run, open }) => {
   });
 
   test('the connection of a session ends with its release', async () => {
-    const dlock = new DLock(await open());
+    const dlock = new DLock(await open(), PATIENT);
     const lock = await dlock.acquire(key('closed'), { session: true, wait: 0 });
     const [session] = await clientsOf(run, key('closed'), 'holds', 'session');
     await assert.rejects(dlock.acquire(key('closed'), { session: true, wait: 0 }), NotGranted);
@@ -114,14 +115,14 @@ withEachClient(({ key, run, open }) => {
   });
 
   test('a lock is released when it is disposed of', async () => {
-    const dlock = new DLock(await open());
+    const dlock = new DLock(await open(), PATIENT);
     const lock = await dlock.acquire(key('dispose'));
     await lock[Symbol.asyncDispose]();
     assert.equal(await lookAt(run, key('dispose')), null);
   });
 
   test('a key that another program has overwritten is a lock that is lost', async () => {
-    const dlock = new DLock(await open());
+    const dlock = new DLock(await open(), PATIENT);
     for (const options of [{}, { session: true }, { atLeast: 60_000 }]) {
       // With atLeast, only the release is another command: a renewal.
       if (!options.atLeast) {
@@ -144,7 +145,7 @@ withEachClient(({ key, run, open }) => {
 
   test('a key of a program without dlock counts as a lock that is held', async () => {
     const client = await open();
-    const [dlock, session] = [new DLock(client), await new Session(client).open()];
+    const [dlock, session] = [new DLock(client, PATIENT), await openSession(client)];
     const takers = {
       acquire: (name, options) => dlock.acquire(name, options),
       session: (name, options) => dlock.acquire(name, { session: true, ...options }),
@@ -157,7 +158,7 @@ withEachClient(({ key, run, open }) => {
     const takes = async ([what, take]) => {
       const name = key(`old:${what}`);
       await run('SET', name, 'old', 'NX');
-      for (const wait of [0, 250]) {
+      for (const wait of [0, 2000]) {
         const began = performance.now();
         await assert.rejects(take(name, { wait }), isHeld, `${what}, ${wait} ms`);
         assert(performance.now() - began >= wait, `${what} gives up before its wait is over`);
@@ -172,7 +173,7 @@ withEachClient(({ key, run, open }) => {
   });
 
   test('a wait goes on when a program without dlock takes the key', async () => {
-    const dlock = new DLock(await open());
+    const dlock = new DLock(await open(), PATIENT);
     const lock = await dlock.acquire(key('taken'));
     const waiting = dlock.acquire(key('taken'), { wait: 20_000 });
     await untilWaiting(run, key('taken'), 1);
@@ -184,7 +185,7 @@ withEachClient(({ key, run, open }) => {
   });
 
   test('an extension tells a lock that was lost from one that was released', async () => {
-    const dlock = new DLock(await open());
+    const dlock = new DLock(await open(), PATIENT);
     const lapsed = await dlock.acquire(key('lapsed'), { lease: 100 });
     await reasonOf(lapsed.signal);
     await assert.rejects(lapsed.extend(), /it was lost before: its lease ended/);
@@ -195,8 +196,8 @@ withEachClient(({ key, run, open }) => {
   });
 
   test('a lock that renews itself outlives its lease, until its release', async () => {
-    const lock = await new DLock(await open()).acquire(key('renews'), { lease: 2000, renew: true });
-    await sleep(4500);
+    const lock = await new DLock(await open(), PATIENT).acquire(key('renews'), { lease: 9000, renew: true });
+    await sleep(9500);
     assert(!lock.signal.aborted && lock.remaining > 0);
     assert.equal(await lock.release(), true);
     await sleep(1000);
@@ -204,16 +205,16 @@ withEachClient(({ key, run, open }) => {
   });
 
   test('trying gives a lock, or null', async () => {
-    const dlock = new DLock(await open());
+    const dlock = new DLock(await open(), PATIENT);
     const lock = await dlock.tryAcquire(key('try'));
     assert.equal(await dlock.tryAcquire(key('try')), null);
-    assert.equal(await dlock.tryAcquire(key('try'), { wait: 50 }), null);
+    assert.equal(await dlock.tryAcquire(key('try'), { wait: 2000 }), null);
     assert.equal(await lock.release(), true);
     await assert.rejects(dlock.tryAcquire(key('try'), { lease: 0 }), RangeError);
   });
 
   test('an owner says where the lock is held', async () => {
-    const dlock = new DLock(await open());
+    const dlock = new DLock(await open(), PATIENT);
     const [one, two] = [await dlock.acquire(key('where')), await dlock.acquire(key('where 2'))];
     const [host, pid, number, end] = one.owner.split(':');
     // The part before the random end has 47 bytes at most. A long host name is cut.
@@ -226,14 +227,14 @@ withEachClient(({ key, run, open }) => {
   });
 
   test('the prefix of the client is put before the key', async () => {
-    const dlock = new DLock(await open({ keyPrefix: key('prefix:') }));
+    const dlock = new DLock(await open({ keyPrefix: key('prefix:') }), PATIENT);
     const lock = await dlock.acquire('name');
     assert.equal((await lookAt(run, key('prefix:name'))).token, lock.token);
     await lock.release();
   });
 
   test('invalid options are refused', async () => {
-    const dlock = new DLock(await open());
+    const dlock = new DLock(await open(), PATIENT);
     for (const options of [{ lease: 0 }, { lease: 1.5 }, { wait: -1 }, { wait: NaN }, { mode: 'shared' }]) {
       await assert.rejects(dlock.acquire(key('bad'), options), RangeError);
     }

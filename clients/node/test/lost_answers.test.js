@@ -2,9 +2,10 @@
 
 import assert from 'node:assert/strict';
 
-import { DLock, LockLost, NoAnswer, Session } from 'redis-dlock';
+import { DLock, LockLost, NoAnswer } from 'redis-dlock';
 
-import { clientsOf, lookAt, settles, sleep, test, until, untilWaiting, wire, withEachClient } from './fixture.js';
+import { clientsOf, lookAt, openSession, settles, sleep, test } from './fixture.js';
+import { until, untilWaiting, wire, withEachClient } from './fixture.js';
 import { start } from './servers.js';
 
 /** Leases in ms. */
@@ -136,7 +137,7 @@ withEachClient(({ open }) => {
   test('the disposal of a lock or of a session does not fail if the server is gone', async () => {
     const server = await start();
     const dlock = new DLock(await open({ at: server.port }), { answer: ANSWER });
-    const session = await new Session(await open({ at: server.port })).open();
+    const session = await openSession(await open({ at: server.port }));
     const lock = await dlock.acquire('dispose');
     await server.stop();
     await lock[Symbol.asyncDispose]();
@@ -145,16 +146,17 @@ withEachClient(({ open }) => {
 
   test('a lock whose lease becomes shorter is renewed in time', async () => {
     const server = await start();
-    const dlock = new DLock(await open({ at: server.port }), { answer: ANSWER });
+    const dlock = new DLock(await open({ at: server.port }), { answer: 1500 });
+    const shorter = 9000;
     for (const isAnswered of [true, false]) {
       await dlock.using('job', { lease: LONG }, async (signal, lock) => {
         if (!isAnswered) server.freeze();
-        const extending = lock.extend(SHORT);
+        const extending = lock.extend(shorter);
         await (isAnswered ? extending : assert.rejects(extending, NoAnswer));
         server.thaw();
-        await sleep(SHORT + 1500);
+        await sleep(shorter + 1500);
         assert(!signal.aborted, String(signal.reason));
-        assert(lock.remaining <= SHORT);
+        assert(lock.remaining <= shorter);
       });
     }
     await server.stop();

@@ -5,7 +5,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 
 import { DLock } from 'redis-dlock';
 
-import { until as soon, untilWaiting, wire, withEachClient } from './fixture.js';
+import { PATIENT, until as soon, untilWaiting, wire, withEachClient } from './fixture.js';
 import { start } from './servers.js';
 
 /** A server for this file alone, because a test flushes it; undefined if permissions.test.js has started one. */
@@ -15,7 +15,7 @@ withEachClient(({ open, run, key }) => {
   test('an observer sees each change of the holder: a grant, a release, a lapse, a flush', async () => {
     const [name, seen, stop] = [key('watched'), [], new AbortController()];
     const owners = () => seen.map((holder) => holder?.owner ?? null);
-    const dlock = new DLock(await open());
+    const dlock = new DLock(await open(), PATIENT);
     const watching = (async () => {
       for await (const holder of dlock.watch(name, { signal: stop.signal })) seen.push(holder);
     })();
@@ -27,7 +27,7 @@ withEachClient(({ open, run, key }) => {
     assert.deepEqual(await dlock.holder(name), seen[1]);
     await run('DLOCK.RELEASE', name, 'a');
     await soon('the release is seen', () => seen.length === 3);
-    await run('DLOCK.ACQUIRE', name, 'b', 'PX', 1500);
+    await run('DLOCK.ACQUIRE', name, 'b', 'PX', 5000);
     await soon('b and the lapse of its lease are seen', () => seen.length === 5);
     await run('DLOCK.ACQUIRE', name, 'c', 'PX', 60_000);
     await soon('c is seen', () => seen.length === 6);
@@ -41,7 +41,7 @@ withEachClient(({ open, run, key }) => {
 
   test('an observer goes on when its connection for changes is killed', async () => {
     const [name, seen, stop] = [key('cut'), [], new AbortController()];
-    const dlock = new DLock(await open());
+    const dlock = new DLock(await open(), PATIENT);
     const watching = (async () => {
       for await (const holder of dlock.watch(name, { signal: stop.signal })) seen.push(holder?.owner ?? null);
     })();
@@ -59,7 +59,7 @@ withEachClient(({ open, run, key }) => {
   test('an observer goes on when its connection for changes is killed before the other one can name it', async () => {
     const [name, seen, stop] = [key('half'), [], new AbortController()];
     const line = await wire(server?.port);
-    const dlock = new DLock(await open({ at: line.port }));
+    const dlock = new DLock(await open({ at: line.port }), PATIENT);
     line.keep('TRACKING');
     const watching = (async () => {
       for await (const holder of dlock.watch(name, { signal: stop.signal })) seen.push(holder?.owner ?? null);
@@ -76,9 +76,9 @@ withEachClient(({ open, run, key }) => {
     const [name, events, tokens, leaders] = [key('leader'), [], [], []];
     const programs = await Promise.all([0, 1].map(async (number) => {
       const stop = new AbortController();
-      const dlock = new DLock(await open());
+      const dlock = new DLock(await open(), PATIENT);
       const done = dlock.elect(name, {
-        lease: 4000,
+        lease: 12_000,
         signal: stop.signal,
         onStarted(signal, lock) {
           events.push('started');
@@ -108,7 +108,7 @@ withEachClient(({ open, run, key }) => {
   test('an election waits again after CLIENT UNBLOCK has ended its wait', async () => {
     const [name, stop, terms] = [key('unblocked'), new AbortController(), []];
     await run('DLOCK.ACQUIRE', name, 'other', 'PX', '60000');
-    const dlock = new DLock(await open());
+    const dlock = new DLock(await open(), PATIENT);
     const done = dlock.elect(name, { signal: stop.signal, onStarted: (_, lock) => terms.push(lock.token) });
     await untilWaiting(run, name, 1);
     const lines = (await run('CLIENT', 'LIST')).split('\n');
@@ -135,9 +135,9 @@ withEachClient(({ open, run, key }) => {
   for (const [what, work] of Object.entries(WORK)) {
     test(`work that ends with its signal ends the term, not the election: ${what}`, async () => {
       const [name, stop, terms] = [key(`work ${what}`), new AbortController(), []];
-      const dlock = new DLock(await open());
+      const dlock = new DLock(await open(), PATIENT);
       const done = dlock.elect(name, {
-        lease: 4000,
+        lease: 12_000,
         signal: stop.signal,
         onStarted(signal, lock) {
           terms.push(lock.token);
@@ -157,7 +157,7 @@ withEachClient(({ open, run, key }) => {
   test('an election that is stopped before its term begins calls neither onStarted nor onStopped', async () => {
     const stop = new AbortController();
     const told = [];
-    const own = new DLock(await open());
+    const own = new DLock(await open(), PATIENT);
     const acquire = own.acquire.bind(own);
     own.acquire = async (...words) => {
       const lock = await acquire(...words);
@@ -175,7 +175,7 @@ withEachClient(({ open, run, key }) => {
   });
 
   test('work that fails by itself ends the election, whatever onStopped does', async () => {
-    const dlock = new DLock(await open());
+    const dlock = new DLock(await open(), PATIENT);
     const failed = new Error('no disk');
     const options = {
       signal: never,

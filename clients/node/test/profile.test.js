@@ -2,13 +2,10 @@
 
 import assert from 'node:assert/strict';
 
-import { DLock, Session } from 'redis-dlock';
+import { DLock } from 'redis-dlock';
 
-import { lookAt, refused, sleep, test, until, withEachClient } from './fixture.js';
+import { PATIENT, lookAt, openSession, refused, sleep, test, until, withEachClient } from './fixture.js';
 import { start } from './servers.js';
-
-/** A busy machine may take longer than a second for what needs a connection of its own. */
-const PATIENT = { answer: 20_000 };
 
 /** How many wait on a server, in whichever database. */
 async function waitersIn(server) {
@@ -70,8 +67,8 @@ withEachClient(({ kind, open }) => {
       const { server, client } = await opened();
       const other = await open({ at: server.port, ...(kind === 'ioredis' ? { db: 6 } : { database: 6 }) });
       const dlock = await select(client, () => new DLock(client, PATIENT));
-      const session = await new Session(client, { timeout: 10_000 }).open();
-      const held = await dlock.acquire('job', { lease: 20_000 });
+      const session = await openSession(client, { timeout: 10_000 });
+      const held = await dlock.acquire('job', { lease: 300_000 });
       const WAYS = { plain: {}, connection: { session: true }, named: { session } };
       for (const way of Object.values(WAYS)) await refused(() => dlock.acquire('job', { wait: 1000, ...way }));
       await refused(() => new DLock(other).acquire('job', { wait: 0 }));
@@ -110,12 +107,12 @@ withEachClient(({ kind, open }) => {
   test('a session keeps a hold in its database, whatever the client selects later', async () => {
     const { server, client } = await opened();
     await client.select(6);
-    const session = await new Session(client, { timeout: 3000 }).open();
+    const session = await openSession(client, { timeout: 5000 });
     const dlock = new DLock(client, { ...PATIENT, session });
     const [lock, other] = [await dlock.acquire('job'), await dlock.acquire('other')];
     await client.select(2);
     const here = await dlock.acquire('job');
-    await sleep(10_500); // longer than the first lease: from then on, a hold counts only if its cap is known
+    await sleep(16_500); // longer than the first lease: from then on, a hold counts only if its cap is known
     for (const each of [lock, other, here]) assert(!each.signal.aborted && each.remaining > 0, String(each.signal.reason));
     await server.run('CONFIG', 'SET', 'min-replicas-to-write', '1');
     await assert.rejects(other.release(), /NOREPLICAS/);

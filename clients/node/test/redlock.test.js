@@ -13,15 +13,15 @@ const SETTINGS = { driftFactor: 0.01, retryCount: 10, retryDelay: 200, retryJitt
 withEachClient(({ key, run, open, kind }) => {
   test('locks are acquired, extended and released', async () => {
     const redlock = new Redlock([await open()], SETTINGS);
-    let lock = await redlock.acquire([key('a')], 5000);
+    let lock = await redlock.acquire([key('a')], 30_000);
     const [before, { value, token }] = [lock, lock];
     try {
       assert(lock instanceof Lock);
-      // driftFactor takes 1 % of the lease off, which is 50 ms.
-      assert(lock.expiration > Date.now() + 4000 && lock.expiration <= Date.now() + 5000 - 50);
+      // driftFactor takes 1 % of the lease off, which is 300 ms.
+      assert(lock.expiration > Date.now() + 10_000 && lock.expiration <= Date.now() + 30_000 - 300);
       assert.equal((await lookAt(run, key('a'))).token, token);
-      lock = await lock.extend(20_000);
-      assert(lock.expiration > Date.now() + 15_000);
+      lock = await lock.extend(90_000);
+      assert(lock.expiration > Date.now() + 40_000);
       assert.deepEqual([before.expiration, lock.value, lock.token], [0, value, token]);
       await assert.rejects(before.extend(5000), { name: 'ExecutionError', message: /already-expired/ });
     } finally {
@@ -83,19 +83,19 @@ withEachClient(({ key, run, open, kind }) => {
   });
 
   test('using extends the lock, and releases it when the routine succeeds or fails', async () => {
-    const redlock = new Redlock([await open()], { ...SETTINGS, automaticExtensionThreshold: 2000 });
-    const result = await redlock.using([key('using')], 3000, async (signal) => {
-      await sleep(3500);
+    const redlock = new Redlock([await open()], { ...SETTINGS, automaticExtensionThreshold: 6000 });
+    const result = await redlock.using([key('using')], 9000, async (signal) => {
+      await sleep(9500);
       if (signal.aborted) throw signal.error;
       assert.notEqual(await lookAt(run, key('using')), null);
       return 'done';
     });
     assert.equal(result, 'done');
     assert.equal(await lookAt(run, key('using')), null);
-    const failing = redlock.using([key('using')], 3000, { retryCount: 0 }, () => Promise.reject(new Error('of the body')));
+    const failing = redlock.using([key('using')], 9000, { retryCount: 0 }, () => Promise.reject(new Error('of the body')));
     await assert.rejects(failing, /of the body/);
     assert.equal(await lookAt(run, key('using')), null);
-    await assert.rejects(redlock.using([key('using')], 2050, async () => {}), /at least 100ms greater/);
+    await assert.rejects(redlock.using([key('using')], 6050, async () => {}), /at least 100ms greater/);
   });
 
   test('the signal of using is aborted with an error when the lock is lost', async () => {

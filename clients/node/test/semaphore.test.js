@@ -18,7 +18,7 @@ withEachClient(({ key, run, open, kind }) => {
     const [first, second, third] = [0, 1, 2].map(() => new Mutex(client, key('mutex'), { acquireTimeout: 20_000 }));
     await first.acquire();
     assert(first.isAcquired && first.token > 0);
-    const impatient = new Mutex(client, key('mutex'), { acquireTimeout: 50 });
+    const impatient = new Mutex(client, key('mutex'), { acquireTimeout: 2000 });
     await assert.rejects(impatient.acquire(), (error) => error instanceof TimeoutError);
     assert.equal(await impatient.tryAcquire(), false);
     const waiting = second.acquire();
@@ -44,13 +44,13 @@ withEachClient(({ key, run, open, kind }) => {
 
   test('a mutex is refreshed until stopRefresh', async () => {
     const client = await open();
-    const mutex = new Mutex(client, key('refresh'), { lockTimeout: 3000 });
+    const mutex = new Mutex(client, key('refresh'), { lockTimeout: 9000 });
     await mutex.acquire();
     const { held } = await lookAt(run, `mutex:${key('refresh')}`, 'FULL').then(({ holds: [hold] }) => fields(hold));
-    assert(held < 3000);
+    assert(held < 9000);
     await until('the mutex is held for longer than its timeout', async () => {
       const info = await lookAt(run, `mutex:${key('refresh')}`, 'FULL');
-      return fields(info.holds[0]).held > 3500;
+      return fields(info.holds[0]).held > 9500;
     });
     assert(mutex.isAcquired);
     mutex.stopRefresh();

@@ -172,7 +172,8 @@ export async function cluster() {
 
 /** Three nodes of a cluster, the first of which has a replica. */
 export async function clusterWithReplica() {
-  const timeout = 1000;
+  // On a busy machine, a node may be silent for a second. With a shorter timeout, its replica would take over.
+  const timeout = 4000;
   const { nodes, indexOf } = await nodesOfCluster(3, timeout);
   const options = ['--cluster-enabled', 'yes', '--cluster-node-timeout', String(timeout)];
   const replica = await start({ options });

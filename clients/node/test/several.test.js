@@ -2,11 +2,11 @@ import assert from 'node:assert/strict';
 
 import { DLock, LockLost, NotGranted } from 'redis-dlock';
 
-import { clientsOf, lookAt, reasonOf, sleep, test, untilWaiting, withEachClient } from './fixture.js';
+import { PATIENT, clientsOf, lookAt, reasonOf, sleep, test, untilWaiting, withEachClient } from './fixture.js';
 
 withEachClient(({ kind, key, run, open }) => {
   test('a semaphore admits as many as its limit', async () => {
-    const pool = new DLock(await open()).semaphore(key('pool'), 3);
+    const pool = new DLock(await open(), PATIENT).semaphore(key('pool'), 3);
     const [one, two] = [await pool.acquire(), await pool.acquire({ permits: 2, session: true })];
     assert.equal((await lookAt(run, key('pool'))).count, 3);
     assert(two.token > one.token);
@@ -20,7 +20,7 @@ withEachClient(({ kind, key, run, open }) => {
   });
 
   test('a permit has the lowest number that is free', async () => {
-    const dlock = new DLock(await open());
+    const dlock = new DLock(await open(), PATIENT);
     const pool = dlock.semaphore(key('devices'), 3);
     const slots = await Promise.all([0, 1, 2].map(() => pool.acquire({ slot: true })));
     assert.deepEqual(slots.map(({ slot }) => slot).sort(), [0, 1, 2]);
@@ -43,7 +43,7 @@ withEachClient(({ kind, key, run, open }) => {
   });
 
   test('all of several locks are acquired, or none', async () => {
-    const dlock = new DLock(await open({ keyPrefix: key('') }));
+    const dlock = new DLock(await open({ keyPrefix: key('') }), PATIENT);
     for (const session of [false, true]) {
       const lock = await dlock.acquireAll(['a', 'b'], { session });
       for (const name of ['a', 'b']) assert.equal((await lookAt(run, key(name))).token, lock.token);
@@ -56,9 +56,9 @@ withEachClient(({ kind, key, run, open }) => {
   });
 
   test('several locks are renewed and lost together', async () => {
-    const dlock = new DLock(await open());
-    const using = dlock.usingAll([key('x'), key('y')], { lease: 3000 }, async (signal) => {
-      await sleep(3500);
+    const dlock = new DLock(await open(), PATIENT);
+    const using = dlock.usingAll([key('x'), key('y')], { lease: 9000 }, async (signal) => {
+      await sleep(9500); // longer than the lease
       assert.equal(signal.aborted, false);
       await run('DEL', key('y'));
       assert((await reasonOf(signal)) instanceof LockLost);
@@ -68,7 +68,7 @@ withEachClient(({ kind, key, run, open }) => {
   });
 
   test('arguments of several locks and of semaphores are checked', async () => {
-    const dlock = new DLock(await open());
+    const dlock = new DLock(await open(), PATIENT);
     for (const resources of ['a', [], ['a', ''], ['a', 'a'], Array(65).fill('a'), undefined]) {
       await assert.rejects(dlock.acquireAll(resources), TypeError);
     }

@@ -4,7 +4,7 @@ import { execFileSync } from 'node:child_process';
 import { DLock, LockLost } from 'redis-dlock';
 
 import { clientsOf, host, lookAt, port, reasonOf, refused, sleep, test } from './fixture.js';
-import { until, untilWaiting, wire, withEachClient } from './fixture.js';
+import { PATIENT, until, untilWaiting, wire, withEachClient } from './fixture.js';
 
 let last = Promise.resolve();
 
@@ -22,7 +22,7 @@ withEachClient(({ key, run, open, listen }) => {
   test('twenty waiters, each for longer than three timeouts of the client, are served in order', async () => {
     const timeout = 500;
     const dlock = new DLock(await open({ timeout }));
-    const holder = await new DLock(await open()).acquire(key('line'));
+    const holder = await new DLock(await open(), PATIENT).acquire(key('line'));
     const served = [];
     const waiters = [];
     let last;
@@ -46,7 +46,7 @@ withEachClient(({ key, run, open, listen }) => {
   });
 
   test('a wait ends after its time', async () => {
-    const dlock = new DLock(await open());
+    const dlock = new DLock(await open(), PATIENT);
     const holder = await dlock.acquire(key('patience'));
     const asked = performance.now();
     await refused(() => dlock.acquire(key('patience'), { wait: 200 }));
@@ -56,7 +56,7 @@ withEachClient(({ key, run, open, listen }) => {
   });
 
   test('a lock that was waited for has its whole lease', async () => {
-    const dlock = new DLock(await open());
+    const dlock = new DLock(await open(), PATIENT);
     const holder = await dlock.acquire(key('whole'));
     const waiting = dlock.acquire(key('whole'), { lease: 6000 });
     await untilWaiting(run, key('whole'), 1);
@@ -68,7 +68,7 @@ withEachClient(({ key, run, open, listen }) => {
   });
 
   test('a wait sends no command until the grant', async () => {
-    const dlock = new DLock(await open());
+    const dlock = new DLock(await open(), PATIENT);
     const holder = await dlock.acquire(key('quiet'));
     const waiting = dlock.acquire(key('quiet'));
     await untilWaiting(run, key('quiet'), 1);
@@ -81,7 +81,7 @@ withEachClient(({ key, run, open, listen }) => {
   });
 
   test('an aborted wait leaves the queue and keeps nothing', async () => {
-    const dlock = new DLock(await open());
+    const dlock = new DLock(await open(), PATIENT);
     const holder = await dlock.acquire(key('abort'));
     const controller = new AbortController();
     const waiting = dlock.acquire(key('abort'), { signal: controller.signal });
@@ -95,7 +95,7 @@ withEachClient(({ key, run, open, listen }) => {
   });
 
   test('a waiter whose connection breaks waits again', async () => {
-    const dlock = new DLock(await open());
+    const dlock = new DLock(await open(), PATIENT);
     const holder = await dlock.acquire(key('again'));
     const waiting = dlock.acquire(key('again'));
     await untilWaiting(run, key('again'), 1);
@@ -111,7 +111,7 @@ withEachClient(({ key, run, open, listen }) => {
 
   test('a grant whose reply was lost is the grant that the repeat gets', async () => {
     const line = await wire();
-    const dlock = new DLock(await open({ at: line.port }));
+    const dlock = new DLock(await open({ at: line.port }), PATIENT);
     await (await dlock.acquire(key('reply'))).release();
     const heard = line.replies();
     line.hold();
@@ -128,8 +128,8 @@ withEachClient(({ key, run, open, listen }) => {
 
   test('a grant after waiting whose reply was lost is the grant that the repeat gets', async () => {
     const line = await wire();
-    const dlock = new DLock(await open({ at: line.port }));
-    const holder = await new DLock(await open()).acquire(key('waited'));
+    const dlock = new DLock(await open({ at: line.port }), PATIENT);
+    const holder = await new DLock(await open(), PATIENT).acquire(key('waited'));
     const waiting = dlock.acquire(key('waited'));
     await untilWaiting(run, key('waited'), 1);
     line.hold();
@@ -144,7 +144,7 @@ withEachClient(({ key, run, open, listen }) => {
 
   test('a lock is taken for lost one lease after the last renewal that was answered', async () => {
     const line = await wire();
-    const dlock = new DLock(await open({ at: line.port }));
+    const dlock = new DLock(await open({ at: line.port }), PATIENT);
     const lease = 3000;
     const using = dlock.using(key('cut'), { lease }, async (signal, lock) => {
       line.hold();
@@ -160,7 +160,7 @@ withEachClient(({ key, run, open, listen }) => {
 
   test('renewals go on after the connection was lost', async () => {
     const line = await wire();
-    const dlock = new DLock(await open({ at: line.port }));
+    const dlock = new DLock(await open({ at: line.port }), PATIENT);
     await dlock.using(key('back'), { lease: 6000 }, async (signal, lock) => {
       line.cut();
       await sleep(2100); // more than a third of the lease: a renewal is due
@@ -196,7 +196,7 @@ withEachClient(({ key, run, open, listen }) => {
     const warnings = [];
     const onWarning = (warning) => warnings.push(String(warning));
     process.on('warning', onWarning);
-    const dlock = new DLock(await open());
+    const dlock = new DLock(await open(), PATIENT);
     const holder = await dlock.acquire(key('signal'));
     const controller = new AbortController();
     const { signal } = controller;
