@@ -19,12 +19,12 @@ import { DLock, NotGranted } from 'redis-dlock';
 const clients = [new Redis(), await createClient().connect()];
 for (const client of clients) {
   const [dlock, other] = [new DLock(client), new DLock(clients[0])];
-  const first = await other.acquire('runtime', { lease: 3000, renew: true });
-  const next = dlock.acquire('runtime', { session: true, lease: 1500 });
+  const first = await other.acquire('runtime', { lease: 9000, renew: true });
+  const next = dlock.acquire('runtime', { session: true, lease: 9000 });
   await dlock.acquire('runtime', { wait: 1000 }).catch((error) => {
     if (!(error instanceof NotGranted)) throw error;
   });
-  await new Promise((resolve) => setTimeout(resolve, 2500));
+  await new Promise((resolve) => setTimeout(resolve, 9000)); // with the wait longer than the lease
   await first.release();
   const lock = await next;
   if (lock.token <= first.token) throw new Error('the token is not greater');
@@ -49,7 +49,7 @@ for (const [name, [command, ...words]] of Object.entries(RUNTIMES)) {
         .replaceAll('new Redis()', `new Redis(${port})`)
         .replaceAll('createClient()', `createClient({ socket: { host: '127.0.0.1', port: ${port} } })`);
       await writeFile(file, here);
-      const run = promisify(execFile)(command, [...words, file], { timeout: 60_000, cwd: home });
+      const run = promisify(execFile)(command, [...words, file], { timeout: 180_000, cwd: home });
       const { stdout, stderr } = await run.catch((error) => error);
       assert.equal(stderr, '', `${program}\n${stdout}`);
       assert.notEqual(stdout, '', program);
