@@ -66,7 +66,7 @@ withEachClient(({ open }) => {
     }
 
     test(`a lock is acquired from the new primary: ${what}`, async () => {
-      for (const options of [{}, { wait: 20_000, session: true }]) {
+      for (const options of [{}, { wait: 60_000, session: true }]) {
         const at = await serversToSwap(word);
         const acquiring = asking(at, options);
         await at.demote(true);
@@ -80,7 +80,7 @@ withEachClient(({ open }) => {
     });
 
     test(`a server that stays a replica is no answer: ${what}`, async () => {
-      const [options, limit] = waits ? [{ outage: 12_000 }, 12_000] : [{ wait: 6000 }, 6000];
+      const [options, limit] = waits ? [{ outage: 12_000 }, 12_000] : [{ wait: 12_000 }, 12_000];
       const at = await serversToSwap(word);
       const acquiring = asking(at, options);
       await at.demote(false);

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 
 import { DLock, LockLost, NoAnswer } from 'redis-dlock';
 
-import { clientsOf, lookAt, openSession, settles, sleep, test } from './fixture.js';
+import { PATIENT, clientsOf, lookAt, openSession, settles, sleep, test } from './fixture.js';
 import { until, untilWaiting, wire, withEachClient } from './fixture.js';
 import { start } from './servers.js';
 
@@ -165,7 +165,7 @@ withEachClient(({ open }) => {
   test('a release of a lost lock says so, even if its reply is lost', async () => {
     const server = await start();
     const line = await wire(server.port);
-    const dlock = new DLock(await open({ at: line.port }));
+    const dlock = new DLock(await open({ at: line.port }), PATIENT);
     for (const lease of [300, LONG]) {
       const lock = await dlock.acquire('job', { lease });
       if (lease === LONG) await server.run('DEL', 'job');

@@ -74,7 +74,7 @@ withEachClient(({ kind, open }) => {
       await refused(() => new DLock(other).acquire('job', { wait: 0 }));
       let before = held;
       for (const way of Object.values(WAYS)) {
-        const next = dlock.acquire('job', { wait: 30_000, ...way });
+        const next = dlock.acquire('job', { wait: 120_000, ...way });
         next.catch(() => {});
         await until('it waits', async () => (await waitersIn(server)) === 1);
         await before.release();

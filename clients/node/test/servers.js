@@ -207,7 +207,7 @@ export async function sentinels() {
   const watcher = await start({
     sentinel: [
       `sentinel monitor main 127.0.0.1 ${primary.port} 1`,
-      'sentinel down-after-milliseconds main 1000',
+      'sentinel down-after-milliseconds main 4000', // a server on a busy machine may be silent for a second
       'sentinel failover-timeout main 5000',
       '',
     ].join('\n'),
