@@ -142,7 +142,7 @@ withEachClient(({ key, run, open, close }) => {
 
   test('a server that comes back within the limit of a wait is found', async () => {
     const server = await start();
-    const dlock = new DLock(await open({ at: server.port }));
+    const dlock = new DLock(await open({ at: server.port }), PATIENT);
     await server.stop();
     const acquiring = dlock.acquire('job', { wait: 60_000 });
     await sleep(4000);
