@@ -19,8 +19,9 @@ public final class Election implements AutoCloseable {
     private final Consumer<? super Hold> stopped;
 
     // Guarded by this, except telling.
-    private boolean closed;
-    /** The last request for the lock. */
+    /** Completes when the closed election has ended; {@code null}: not closed. */
+    private CompletableFuture<Void> ending;
+    /** The last request for the lock; {@code null}: none, because the client was closed before. */
     private CompletableFuture<Hold> campaign;
     /** The hold of the leader that this program is, or {@code null}. */
     private Hold term;
@@ -43,6 +44,7 @@ public final class Election implements AutoCloseable {
     }
 
     Election start() {
+        core.checkOpen();
         core.keep(this);
         campaign();
         return this;
@@ -70,31 +72,39 @@ public final class Election implements AutoCloseable {
         }
     }
 
-    /** Closes without waiting. Completes when the lock is released; at once if the election was closed before. */
+    /** Closes without waiting. Completes when the lock is released, also for a caller that is not the first. */
     CompletableFuture<Void> end() {
+        CompletableFuture<Void> done = new CompletableFuture<>();
         CompletableFuture<Hold> left;
         Hold ended;
         synchronized (this) {
-            if (closed) {
-                return CompletableFuture.completedFuture(null);
+            if (ending != null) {
+                return ending;
             }
-            closed = true;
+            ending = done;
             left = campaign;
             ended = term;
             term = null;
         }
         core.forget(this);
-        left.cancel(false);
-        return ended == null
-                ? CompletableFuture.completedFuture(null)
-                : tell(stopped, ended).thenCompose(done -> ended.releaseAsync()).handle((ok, failed) -> null);
+        if (left != null) {
+            left.cancel(false);
+        }
+        if (ended == null) {
+            done.complete(null);
+        } else {
+            tell(stopped, ended)
+                    .thenCompose(told -> ended.releaseAsync())
+                    .whenComplete((released, failed) -> done.complete(null));
+        }
+        return done;
     }
 
     /** Requests the lock, and again after a failure. */
     private void campaign() {
         CompletableFuture<Hold> next;
         synchronized (this) {
-            if (closed || core.isClosing()) {
+            if (ending != null || core.isClosing()) {
                 return;
             }
             campaign = next = lock.acquireAsync();
@@ -127,7 +137,7 @@ public final class Election implements AutoCloseable {
 
     /** Begins a term and returns true. If the election is closed, returns false, and the caller releases the lock. */
     private synchronized boolean begins(Hold hold) {
-        if (closed) {
+        if (ending != null) {
             return false;
         }
         term = hold;

@@ -2,6 +2,7 @@ package dlock;
 
 import static dlock.TestServer.soon;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -13,6 +14,7 @@ import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterAll;
@@ -142,6 +144,34 @@ final class ObserveTest {
         }, term -> events.add("stopped")));
         soon("the lock is released", () -> events.size() == 2 && server.isFree("resigns"));
         assertEquals(List.of("held", "stopped"), events);
+    }
+
+    @Test
+    void a_second_close_waits_for_the_end_of_the_term_too() {
+        CompletableFuture<Void> isStopping = new CompletableFuture<>();
+        CompletableFuture<Void> mayReturn = new CompletableFuture<>();
+        CompletableFuture<Void> leads = new CompletableFuture<>();
+        Election election = client.elect("closed twice", term -> leads.complete(null), term -> {
+            isStopping.complete(null);
+            mayReturn.join();
+        });
+        leads.join();
+        CompletableFuture<Void> first = CompletableFuture.runAsync(election::close, task -> new Thread(task).start());
+        isStopping.join();
+        CompletableFuture<Void> second = CompletableFuture.runAsync(election::close, task -> new Thread(task).start());
+        assertThrows(TimeoutException.class, () -> second.get(300, TimeUnit.MILLISECONDS));
+        assertFalse(server.isFree("closed twice"));
+        mayReturn.complete(null);
+        second.join();
+        assertTrue(server.isFree("closed twice"));
+        first.join();
+    }
+
+    @Test
+    void a_closed_client_refuses_an_election() {
+        DLockClient closed = server.client();
+        closed.close();
+        assertThrows(IllegalStateException.class, () -> closed.elect("too late", term -> {}, term -> {}));
     }
 
     /** Other threads ask meanwhile whether the program leads, so that the election is closed between two questions. */
