@@ -94,9 +94,24 @@ func (h *home) expire() {
 
 func (h *home) lose(locks []*Lock) {
 	for _, l := range locks {
-		l.lose(errors.New("no heartbeat of its session has succeeded in time"))
+		l.lose(h.all.reason(l))
 	}
 }
+
+// reason returns what has ended a lock that is certain no longer.
+func (s *sessions) reason(l *Lock) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l.binding.known && !l.certain().Before(l.binding.cap) {
+		return errCap
+	}
+	return errNoHeartbeat
+}
+
+var (
+	errCap         = errors.New("it has been held for as long as WithMaxHold, or dlock.max-hold of the server, allows")
+	errNoHeartbeat = errors.New("no heartbeat of its session has succeeded in time")
+)
 
 // over returns the locks that are certain no longer, and sets the timer for the others. The caller holds all.mu.
 func (h *home) over(now time.Time) []*Lock {

@@ -40,6 +40,9 @@ func TestAMaxHoldEndsALockThatIsRenewed(t *testing.T) {
 			t.Parallel()
 			lock := acquire(t, client, name, dlock.WithLease(limit/2), dlock.WithMaxHold(limit))
 			lostBetween(t, lock, limit/2+limit/4, limit)
+			if cause := context.Cause(lock.Context()); strings.Contains(cause.Error(), "heartbeat") {
+				t.Errorf("no heartbeat is missing: %v", cause)
+			}
 			release(t, acquire(t, client, name))
 		})
 	}
