@@ -58,9 +58,17 @@ class Profile {
         this.#login = loginOf(words);
         return () => void (this.#login = login);
       case 'HELLO': {
-        const at = words.findIndex((word) => word.toUpperCase() === 'AUTH');
-        if (at >= 0) this.#login = loginOf(words.slice(at + 1, at + 3));
-        return () => void (this.#login = login);
+        // The first word is the version of the protocol.
+        for (let at = 1; at < words.length; at++) {
+          const option = words[at]?.toUpperCase();
+          if (option === 'AUTH') {
+            this.#login = loginOf(words.slice(at + 1, at + 3));
+            at += 2;
+          } else if (option === 'SETNAME') {
+            this.#name = words[++at] ?? '';
+          }
+        }
+        return () => void ([this.#login, this.#name] = [login, name]);
       }
       case 'CLIENT':
         if (words[0]?.toUpperCase() === 'SETNAME') this.#name = words[1] ?? '';

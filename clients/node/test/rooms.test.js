@@ -76,7 +76,11 @@ test('the profile of a client follows its commands and the answers of CLIENT INF
   profile.sends(['AUTH', 'one']);
   assert.deepEqual(profile.login, { username: undefined, password: 'one' });
   profile.sends(['HELLO', '3', 'AUTH', 'app', 'two', 'SETNAME', 'x']);
-  assert.deepEqual(profile.login, { username: 'app', password: 'two' });
+  assert.deepEqual([profile.login, profile.name], [{ username: 'app', password: 'two' }, 'x']);
+  profile.sends(['HELLO', '3', 'SETNAME', 'auth'])();
+  assert.deepEqual([profile.login, profile.name], [{ username: 'app', password: 'two' }, 'x'], 'it was refused');
+  profile.sends(['HELLO', '3', 'SETNAME', 'auth']);
+  assert.deepEqual([profile.login, profile.name], [{ username: 'app', password: 'two' }, 'auth']);
   profile.ended();
   assert.deepEqual([profile.database, profile.login], [4, undefined]);
   const one = { database: 0, user: 'default', name: '' };
