@@ -276,7 +276,7 @@ def open_connection(pool: Any) -> Any:
     if type(pool).get_connection is ConnectionPool.get_connection:
         return _idle(pool)
     # The program's own kind of pool may do anything in `get_connection`, so `_OpenOnes` cannot replace the pool there.
-    if type(pool).get_connection not in _GETTERS:
+    if type(pool).get_connection is not BlockingConnectionPool.get_connection:
         return pool.get_connection() if has_open_connection(pool) else None
     try:
         return type(pool).get_connection(_OpenOnes(pool))
@@ -313,9 +313,8 @@ class _NoneLeft(Exception):
 
 
 class _OpenOnes:
-    """Replaces the pool in a call of the pool's own `get_connection`. Shows that code only the open connections, so it
-    makes none. The code holds the pool's lock, so no other thread takes a connection between its check and its
-    removal."""
+    """Replaces a `BlockingConnectionPool` in a call of its `get_connection`. Shows that code only the open connections,
+    so it makes none. `get` takes a connection out of the queue before it looks at it, so no other thread can take it."""
 
     def __init__(self, pool: Any) -> None:
         self.__dict__["_all"] = pool
@@ -327,23 +326,12 @@ class _OpenOnes:
         setattr(self._all, name, value)
 
     @property
-    def _available_connections(self) -> _OpenOnes:
-        return self
-
-    def pop(self) -> Any:
-        """Replaces `pop` of the list of idle connections."""
-        idle = self._all._available_connections
-        if not idle or not _is_open(idle[-1]):
-            raise _NoneLeft
-        return idle.pop()
-
-    @property
     def pool(self) -> _OpenOnes:
-        """Replaces the queue of a `BlockingConnectionPool`."""
+        """Replaces the pool's queue."""
         return self
 
     def get(self, **limits: Any) -> Any:
-        """Replaces `get` of the queue of a `BlockingConnectionPool`."""
+        """Replaces `get` of the queue."""
         try:
             connection = self._all.pool.get_nowait()
         except queue.Empty:
@@ -352,9 +340,6 @@ class _OpenOnes:
             self._all.pool.put_nowait(connection)
             raise _NoneLeft
         return connection
-
-
-_GETTERS = (ConnectionPool.get_connection, BlockingConnectionPool.get_connection)
 
 
 def _readable(sock: Any) -> bool:
