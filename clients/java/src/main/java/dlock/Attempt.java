@@ -146,9 +146,12 @@ final class Attempt {
 
     /** A program without dlock has the lock. The server has no queue for such a lock, so the request is repeated. */
     Action held(int number, long now) {
-        Command command = close(number);
+        if (close(number) == null) {
+            return null;
+        }
         isRefused = true;
-        return isOver ? null : limits.isTry() || command == null ? end(Step.REFUSED) : again(now);
+        // The renewal of a grant tells whether the grant is still there.
+        return isGranted ? null : limits.isTry() ? end(Step.REFUSED) : again(now);
     }
 
     /** The renewal that confirms the grant was executed. */

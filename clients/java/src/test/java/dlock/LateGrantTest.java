@@ -3,6 +3,7 @@ package dlock;
 import static dlock.TestServer.soon;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.nio.charset.StandardCharsets;
@@ -244,6 +245,24 @@ final class LateGrantTest {
         attempt.sends(3, ms(500));
         assertEquals(Attempt.Step.GRANTED, attempt.ok(3, ms(600)).step);
         assertTrue(attempt.isOpen(), "the renewal that was cut");
+    }
+
+    /** A program without dlock has overwritten the key meanwhile. */
+    @Test
+    void a_copy_of_a_request_whose_grant_is_over_does_not_refuse_the_next_request() {
+        Attempt attempt = new Attempt(Limits.none(30_000, 0), ms(900));
+        attempt.begin();
+        for (int copy = 1; copy <= 3; copy++) {
+            attempt.sends(copy, ms(copy));
+            attempt.cut(ms(copy));
+        }
+        assertEquals(Attempt.Step.CONFIRM, attempt.granted(3, ms(500)).step);
+        assertNull(attempt.held(1, ms(510)), "the renewal decides");
+        attempt.sends(4, ms(520));
+        assertTrue(attempt.gone(4, ms(600)).isFresh);
+        attempt.sends(5, ms(600));
+        assertNull(attempt.held(2, ms(610)), "it belongs to the request before");
+        assertEquals(Attempt.Step.WAIT, attempt.held(5, ms(620)).step);
     }
 
     /** A server has said that the lock is held, so it is not unreachable, however late its next answer is. */
