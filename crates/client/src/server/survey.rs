@@ -135,6 +135,7 @@ fn later(locks: Vec<LockInfo>, time: Duration) -> impl Iterator<Item = LockInfo>
         lock.ttl = lock.ttl.saturating_sub(time);
         for hold in &mut lock.holds {
             (hold.ttl, hold.age) = (hold.ttl.saturating_sub(time), hold.age + time);
+            hold.cap = hold.cap.map(|cap| cap.saturating_sub(time));
         }
         lock.queue.iter_mut().for_each(|waiter| waiter.waiting += time);
         lock
@@ -143,3 +144,52 @@ fn later(locks: Vec<LockInfo>, time: Duration) -> impl Iterator<Item = LockInfo>
 
 /// How many keys a step of a scan looks at: about half a millisecond of the server's time.
 const PAGE: u32 = 250;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inspect::{HoldInfo, HoldMode, LockMode, WaiterInfo};
+
+    #[test]
+    fn all_times_of_a_lock_are_those_of_the_end_of_the_scan() {
+        let ms = Duration::from_millis;
+        let hold = HoldInfo {
+            owner: b"a".to_vec(),
+            mode: HoldMode::Exclusive,
+            count: 1,
+            token: 7,
+            ttl: ms(900),
+            age: ms(100),
+            session: None,
+            named_session: None,
+            cap: Some(ms(2000)),
+            slot: None,
+        };
+        let waiter = WaiterInfo {
+            owner: b"b".to_vec(),
+            mode: HoldMode::Exclusive,
+            waiting: ms(50),
+            client: 1,
+            addr: None,
+            name: None,
+            permits: 1,
+            limit: None,
+            keys: 1,
+        };
+        let lock = LockInfo {
+            name: b"k".to_vec(),
+            mode: LockMode::Exclusive,
+            holders: 1,
+            count: 1,
+            token: Some(7),
+            ttl: ms(900),
+            waiters: 1,
+            holds: vec![hold.clone(), HoldInfo { cap: None, ..hold }],
+            queue: vec![waiter],
+        };
+        let [lock] = <[_; 1]>::try_from(later(vec![lock], ms(30)).collect::<Vec<_>>()).expect("one lock");
+        assert_eq!((lock.ttl, lock.queue[0].waiting), (ms(870), ms(80)));
+        let times: Vec<_> = lock.holds.iter().map(|hold| (hold.ttl, hold.age, hold.cap)).collect();
+        assert_eq!(times, [(ms(870), ms(130), Some(ms(1970))), (ms(870), ms(130), None)]);
+    }
+}
