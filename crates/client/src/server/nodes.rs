@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, ConnectionInfo, Value, cmd};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::fault::Fault;
 use super::in_flight::InFlight;
@@ -144,18 +144,17 @@ impl Nodes {
         Err(Fault::Later("redirected again and again".into()))
     }
 
-    /// Sends a command to this node.
+    /// Sends a command to this node. The reply may take `within`, and connecting and the reply together twice as long.
     pub async fn call_node(&self, node: &ConnectionInfo, command: &Cmd, within: Duration) -> Result<Value, Fault> {
-        let asking = async {
-            let link = self.link_to(node, Lane::Shared).await?;
-            let reply = link.ask(command, Some(within)).await;
-            if matches!(reply, Err(Fault::OutcomeUnknown(_) | Fault::Later(_))) {
-                self.forget(&link);
-            }
-            reply
-        };
+        let end = Instant::now() + within * 2;
         let silent = |_| Err(Fault::NotSent(Cause::from("no connection in time").at(node.addr())));
-        timeout(within * 2, asking).await.unwrap_or_else(silent)
+        let link = timeout_at(end, self.link_to(node, Lane::Shared)).await.unwrap_or_else(silent)?;
+        let left = end.saturating_duration_since(Instant::now());
+        let reply = link.ask(command, Some(within.min(left))).await;
+        if matches!(reply, Err(Fault::OutcomeUnknown(_) | Fault::Later(_))) {
+            self.forget(&link);
+        }
+        reply
     }
 
     /// Returns the node that had the key last, if that is known.
@@ -415,3 +414,40 @@ const MAX_IDLE: usize = 8;
 
 /// How long a command with a long reply may take to be answered.
 pub(super) const LONG: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+#[allow(clippy::expect_used, reason = "a test that panics has failed, which is what it is for")]
+mod tests {
+    use redis::IntoConnectionInfo;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio::time::sleep;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_command_behind_a_slow_handshake_counts_as_sent() {
+        const WITHIN: Duration = Duration::from_millis(600);
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let node = format!("redis://{}/?protocol=resp3", listener.local_addr().expect("an address"));
+        let node = node.into_connection_info().expect("a URL");
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.expect("a connection");
+            let mut bytes = [0; 4096];
+            let size = stream.read(&mut bytes).await.expect("the handshake");
+            // The connection is ready when only half of the time for a reply is left.
+            sleep(WITHIN * 3 / 2).await;
+            let commands = bytes.get(..size).into_iter().flatten().filter(|byte| **byte == b'*').count();
+            stream.write_all(b"%0\r\n").await.expect("an open connection");
+            stream.write_all("+OK\r\n".repeat(commands - 1).as_bytes()).await.expect("an open connection");
+            let size = stream.read(&mut bytes).await.expect("the command");
+            sleep(WITHIN).await;
+            size
+        });
+        let nodes = Nodes::new(Place::Nodes(vec![node.clone()]), Setup::default());
+        let fault = nodes.call_node(&node, &cmd("PING"), WITHIN).await.expect_err("no reply");
+        assert!(matches!(fault, Fault::OutcomeUnknown(_)), "{fault:?}");
+        assert!(nodes.known().shared.is_empty(), "the silent connection is kept");
+        assert!(server.await.expect("a server") > 0, "nothing was sent");
+    }
+}
