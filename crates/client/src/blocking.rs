@@ -19,12 +19,13 @@ use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
-use tokio::time::sleep;
+use tokio::time::timeout;
 
+use crate::cleanup::Cleanups;
 use crate::{Acquire, Error};
 
 /// Access to locks, from any thread. Cheap to clone; the clones share their connections and their thread.
@@ -50,7 +51,8 @@ impl Client {
     ///
     /// [`Error::Invalid`] if no thread can be started.
     pub fn new(client: crate::Client) -> Result<Self, Error> {
-        let background = Background::start().map_err(|error| Error::Invalid(format!("no thread: {error}")))?;
+        let background = Background::start(client.cleanups().clone())
+            .map_err(|error| Error::Invalid(format!("no thread: {error}")))?;
         Ok(Self { client, background: Arc::new(background) })
     }
 
@@ -180,17 +182,15 @@ struct Background {
 }
 
 impl Background {
-    fn start() -> io::Result<Self> {
+    fn start(cleanups: Cleanups) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();
         let run = move || {
             runtime.block_on(async {
                 let _ = stopped.await;
-                let end = Instant::now() + LAST_RELEASES;
-                while runtime.metrics().num_alive_tasks() > 0 && Instant::now() < end {
-                    sleep(LOOK).await;
-                }
+                // Other tasks may live on: those of the connections, if the program has a clone of the client.
+                let _ = timeout(LAST_RELEASES, cleanups.settled()).await;
             });
         };
         let thread = thread::Builder::new().name("dlock".to_owned()).spawn(run)?;
@@ -207,6 +207,5 @@ impl Drop for Background {
     }
 }
 
-/// How long the thread waits for the last releases, and how often it checks whether they are done.
+/// How long the thread waits for the last releases.
 const LAST_RELEASES: Duration = Duration::from_secs(5);
-const LOOK: Duration = Duration::from_millis(2);

@@ -6,6 +6,7 @@ use redis::aio::MultiplexedConnection;
 
 use crate::acquire::Acquire;
 use crate::backend::Backend;
+use crate::cleanup::Cleanups;
 use crate::error::Error;
 use crate::inspect::LockInfo;
 use crate::options::{Mode, Terms, Wait};
@@ -135,7 +136,12 @@ impl Client {
     /// Waits until dropped guards and acquisitions are released in the background. For a program that is about to end.
     /// A release that gets no answer is abandoned after 5 s; its hold ends with its lease.
     pub async fn settled(&self) {
-        self.backend.cleanups().settled().await;
+        self.cleanups().settled().await;
+    }
+
+    /// Returns the releases in the background.
+    pub(crate) fn cleanups(&self) -> &Cleanups {
+        self.backend.cleanups()
     }
 
     pub(crate) fn backend(&self) -> &Backend {

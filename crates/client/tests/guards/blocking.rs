@@ -1,6 +1,6 @@
 //! Locks without tokio.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dlock_client::Error;
 use dlock_client::blocking::Client;
@@ -37,6 +37,20 @@ fn a_guard_that_is_dropped_after_its_client_is_released() {
     assert!(guard.renew().is_ok());
     drop(guard);
     assert_eq!(lock_info(&mut server.client(), "job"), None);
+}
+
+#[test]
+fn the_drop_of_a_client_does_not_wait_for_the_connections_of_an_asynchronous_clone() {
+    let server = Server::start();
+    let asynchronous = dlock_client::Client::open(&format!("redis://127.0.0.1:{}", server.port())).expect("a client");
+    let client = Client::new(asynchronous.clone()).expect("a thread");
+    let guard = client.lock(|client| client.acquire("job").lease(Duration::from_secs(600))).expect("a lock");
+    drop(guard);
+    let begun = Instant::now();
+    drop(client);
+    assert!(begun.elapsed() < Duration::from_secs(4), "dropped after {:?}", begun.elapsed());
+    assert_eq!(lock_info(&mut server.client(), "job"), None);
+    drop(asynchronous);
 }
 
 #[test]
