@@ -1,6 +1,7 @@
 //! `DLOCK.INFO`, `PING` and `EXISTS`. `DLOCK.INFO` shows this agent's holds from the agent's table, and the holds of
 //! other programs if a majority of the servers has them.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use dlock_core::args;
@@ -86,9 +87,11 @@ fn answer(detail: Detail, mut holds: Vec<Shown>, waiters: u64, mut queue: Vec<Re
         (true, false) => "both",
         (false, _) => "exclusive",
     };
+    // An owner may have both modes, which are two holds.
+    let owners = holds.iter().map(|hold| &hold.owner).collect::<HashSet<_>>().len();
     let mut fields = vec![
         ("mode", Reply::bulk(mode)),
-        ("holders", Reply::number(holds.len())),
+        ("holders", Reply::number(owners)),
         ("count", Reply::number(holds.len())),
         ("token", Reply::perhaps(holds.iter().map(|hold| hold.token).max())),
         ("ttl", Reply::number(holds.iter().map(|hold| hold.ttl).max().unwrap_or(0))),
@@ -143,5 +146,28 @@ impl From<Shown> for Reply {
             ("cap", Reply::Nil),
             ("slot", Reply::Nil),
         ])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_with_both_modes_counts_once_as_a_holder() {
+        let hold = |owner: &str, mode, token| Shown {
+            owner: owner.into(),
+            mode,
+            token,
+            ttl: 900,
+            session: Reply::Nil,
+            held: 100,
+        };
+        let holds = vec![hold("a", Mode::Shared, 1), hold("a", Mode::Exclusive, 2), hold("b", Mode::Shared, 3)];
+        let Reply::Map(fields) = answer(Detail::Summary, holds, 0, Vec::new()) else { panic!("INFO is a map") };
+        let field = |name: &str| fields.iter().find(|(field, _)| *field == Reply::bulk(name)).map(|(_, value)| value);
+        assert_eq!(field("mode"), Some(&Reply::bulk("both")));
+        assert_eq!(field("holders"), Some(&Reply::Integer(2)));
+        assert_eq!(field("count"), Some(&Reply::Integer(3)));
     }
 }
