@@ -20,7 +20,7 @@ pub(crate) struct Call {
     pub binds: bool,
     /// Whether it may be sent again if nobody knows whether it was carried out.
     pub is_repeatable: bool,
-    /// Whether it is a command for locks that writes.
+    /// Whether it is a command that writes.
     pub is_write: bool,
     /// Whether it is for all primaries of a cluster.
     pub is_for_each: bool,
@@ -37,6 +37,7 @@ impl Call {
         let key = request.word(1).map(<[u8]>::to_vec);
         match name.as_str() {
             "EXISTS" | "PEXPIRETIME" | "PTTL" | "TTL" | "TYPE" => Self { key, is_repeatable: true, ..Self::default() },
+            "DEL" | "UNLINK" => Self { key, is_write: true, ..Self::default() },
             "INFO" | "PING" | "ROLE" | "TIME" => Self { is_repeatable: true, ..Self::default() },
             "WAIT" => Self { is_about_last: true, block: millis(request, 2), ..Self::default() },
             "WAITAOF" => Self { is_about_last: true, block: millis(request, 3), ..Self::default() },
@@ -152,6 +153,7 @@ mod tests {
         assert!(call("DLOCK.SESSION s PX 900 XX").is_repeatable);
         assert!(!call("DLOCK.SESSION s PX 900 NX").is_repeatable);
         assert!(!call("DLOCK.ACQUIRE k o").is_repeatable);
+        assert!(call("DLOCK.ACQUIRE k o").is_write && call("DEL k").is_write && !call("DLOCK.CHECK k 7").is_write);
         assert_eq!(call("WAIT 1 8000").block, Some(Duration::from_secs(8)));
         assert_eq!(call("WAITAOF 1 1 0").block, Some(Duration::ZERO));
     }
