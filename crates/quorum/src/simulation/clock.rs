@@ -57,9 +57,9 @@ impl Wall {
 
     /// Returns a moment at which the clock, if nobody sets it, shows `unix_us` or more.
     pub fn when(&self, unix_us: u64, now: Real) -> Real {
-        // The slowest clock of a simulation loses a 500th (`DRIFT_PPM`).
-        let left = unix_us as i64 - self.read(now) as i64;
-        now + (left.max(0) + left.max(0) / 500 + 1) as u64
+        // The slowest clock of a simulation shows 499 µs in 500 µs (`DRIFT_PPM`). Both divisions round, by 1 µs at most.
+        let left = (unix_us as i64 - self.read(now) as i64).max(0);
+        now + (left + left / 499 + 2) as u64
     }
 }
 
@@ -73,3 +73,19 @@ const BEGIN: i64 = 1_000_000_000;
 
 /// The unix time in µs that a server's clock without an offset shows at the beginning.
 const EPOCH: i64 = 1_700_000_000_123_456;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wall_clock_shows_a_time_at_the_moment_that_it_names() {
+        for ppm in [-2000, -1999, 0, 2000] {
+            for (now, left) in [(0, 1), (7, 499), (1_000_003, 500), (999, 1_000_000), (12_345, 3_600_000_000)] {
+                let clock = Wall::new(ppm, 5);
+                let time = clock.read(now) + left;
+                assert!(clock.read(clock.when(time, now)) >= time, "{left} µs after {now}, {ppm} ppm");
+            }
+        }
+    }
+}
