@@ -26,11 +26,17 @@ pub(super) struct Wanted {
     /// Whether the agent has drawn the owner, which must then be in the reply.
     is_drawn: bool,
     command: Command,
-    lease: Duration,
+    pub lease: Duration,
     /// How long the request waits. `None`: not at all. Zero: without limit.
     pub block: Option<Duration>,
     pub request: Option<RequestId>,
     anchor: Option<Arc<Anchor>>,
+}
+
+impl Wanted {
+    pub fn mode(&self) -> Mode {
+        if self.command == Command::Rlock { Mode::Shared } else { Mode::Exclusive }
+    }
 }
 
 impl Quorum {
@@ -101,7 +107,7 @@ impl Quorum {
     /// Answers the request if its owner holds the lock already.
     fn own(&self, wanted: &Wanted) -> Option<Reply> {
         let hold = self.table.of(&wanted.key, &wanted.owner)?;
-        if wanted.request.is_some() && hold.request == wanted.request {
+        if wanted.request.is_some() && hold.request == wanted.request && hold.mode == wanted.mode() {
             return match &wanted.anchor {
                 Some(anchor) if !anchor.bind(&hold) => Some(Reply::error(NO_SESSION)),
                 _ => Some(Reply::number(hold.token.get())),
@@ -121,6 +127,8 @@ impl Quorum {
         let is_waiting = wanted.block.is_some();
         let _waiting = is_waiting.then(|| Stats::present(&self.table.stats.waiting));
         let taken = if is_waiting { self.waiting.take_over(&wanted).await } else { None };
+        // The servers would end a hold of the first request before the longer lease of its repeat is over.
+        let taken = taken.filter(|(_, lease)| *lease >= wanted.lease).map(|(pending, _)| pending);
         // The first request may have been granted at this moment.
         if is_waiting
             && taken.is_none()
@@ -129,22 +137,33 @@ impl Quorum {
         {
             return Some(reply);
         }
-        // An acquisition that was taken over may have more time left than the repeat.
-        let limit = wanted.block.filter(|block| taken.is_some() && !block.is_zero());
-        let mut pending = taken.unwrap_or_else(|| self.begin(&wanted));
-        let mut place = self.waiting.join(&wanted);
-        let session = wanted.anchor.as_ref().map(|anchor| anchor.ended());
+        // An acquisition that was taken over has the time of the first request: more than the repeat has left, or less.
+        let is_taken = taken.is_some();
+        let limit = wanted.block.filter(|block| is_taken && !block.is_zero());
         let limit = limit.and_then(|limit| Instant::now().checked_add(limit));
-        let outcome = tokio::select! {
-            biased;
-            () = gone, if is_waiting => return None,
-            () = ended(session) => return wanted.anchor.as_ref().and_then(ended_reply),
-            repeat = place.repeated() => {
-                let _ = repeat.send(pending);
-                return Some(Reply::Nil);
+        let left = || limit.map_or(Duration::ZERO, |limit| limit.saturating_duration_since(Instant::now()));
+        let mut pending = taken.unwrap_or_else(|| self.begin(&wanted, wanted.block));
+        let mut place = self.waiting.join(&wanted);
+        let mut session = std::pin::pin!(ended(wanted.anchor.as_ref().map(|anchor| anchor.ended())));
+        let mut gone = std::pin::pin!(gone);
+        let outcome = loop {
+            let outcome = tokio::select! {
+                biased;
+                () = &mut gone, if is_waiting => return None,
+                () = &mut session => return wanted.anchor.as_ref().and_then(ended_reply),
+                repeat = place.repeated() => {
+                    let _ = repeat.send(pending);
+                    return Some(Reply::Nil);
+                }
+                outcome = &mut pending => outcome,
+                () = until(limit) => break Err(Error::Contention),
+            };
+            match outcome {
+                Err(Error::Contention) if is_taken && (limit.is_none() || !left().is_zero()) => {
+                    pending = self.begin(&wanted, Some(left()));
+                }
+                outcome => break outcome,
             }
-            outcome = &mut pending => outcome,
-            () = until(limit) => Err(Error::Contention),
         };
         drop(place);
         match outcome {
@@ -157,14 +176,15 @@ impl Quorum {
         }
     }
 
-    fn begin(&self, wanted: &Wanted) -> Pending {
+    /// Begins an acquisition that waits for this time, as `Wanted::block`.
+    fn begin(&self, wanted: &Wanted, block: Option<Duration>) -> Pending {
         let key = &wanted.key;
         let acquire = match wanted.command {
             Command::Rlock => self.client.read(key),
             Command::Wlock => self.client.write(key),
             _ => self.client.acquire(key),
         };
-        let acquire = match wanted.block {
+        let acquire = match block {
             None => acquire.no_wait(),
             Some(block) if block.is_zero() => acquire,
             Some(block) => acquire.wait(block),
@@ -180,8 +200,8 @@ impl Quorum {
 
     /// Keeps the lock that was granted, and returns the reply.
     async fn granted(&self, wanted: Wanted, guard: Guard) -> Option<Reply> {
-        let Wanted { key, owner, is_drawn, command, lease, request, anchor, .. } = wanted;
-        let mode = if command == Command::Rlock { Mode::Shared } else { Mode::Exclusive };
+        let mode = wanted.mode();
+        let Wanted { key, owner, is_drawn, lease, request, anchor, .. } = wanted;
         let hold = Arc::new(Hold::new(key, owner, mode, request, lease, guard));
         if self.table.add(&hold).is_err() {
             // A later request of the same owner was faster.

@@ -25,8 +25,7 @@ pub(crate) struct Table {
     count: Arc<AtomicUsize>,
     /// The tokens of lapsed holds that may still be on the servers, whose lease is longer than the client's.
     lapsed: Arc<Mutex<Lapsed>>,
-    /// The locks whose release no majority has confirmed, and the ends of their guards. The servers may hold them a
-    /// little longer, because clocks drift.
+    /// The locks whose release no majority has confirmed, and the ends of their leases on the servers.
     unconfirmed: Arc<Mutex<Unconfirmed>>,
     /// Releases that no client waits for.
     releases: Arc<Mutex<JoinSet<()>>>,
@@ -110,8 +109,7 @@ impl Table {
         let table = self.clone();
         self.spawn(async move {
             if let Some(guard) = hold.take().await {
-                // The guard ends before the leases on the servers do, because clocks drift.
-                let ends = Instant::now() + guard.remaining() + (on_servers(hold.longest) - hold.longest);
+                let ends = end_on_servers(&hold, &guard);
                 if !matches!(guard.release().await, Ok(()) | Err(Error::Lost)) {
                     // An agent that stops waits for releases, not for this.
                     tokio::spawn(async move {
@@ -132,7 +130,7 @@ impl Table {
         }
         self.remove(hold);
         let Some(guard) = hold.take().await else { return Err(Error::Lost) };
-        let ends = Instant::now() + guard.remaining();
+        let ends = end_on_servers(hold, &guard);
         let outcome = guard.release().await;
         match &outcome {
             Ok(()) => Stats::count(&self.stats.releases),
@@ -218,6 +216,11 @@ impl Table {
     fn holds(&self) -> MutexGuard<'_, Holds> {
         self.holds.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns when the leases on the servers have ended: later than the guard, because clocks drift.
+fn end_on_servers(hold: &Hold, guard: &Guard) -> Instant {
+    Instant::now() + guard.remaining() + (on_servers(hold.longest) - hold.longest)
 }
 
 /// Keeps a hold until it is lost or released, or its lease ends. Renews it only while it is bound.

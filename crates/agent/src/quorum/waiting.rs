@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use dlock_core::Owner;
+use dlock_core::{Mode, Owner};
 use tokio::sync::{mpsc, oneshot};
 
 use super::acquire::{Pending, Wanted};
@@ -18,6 +19,8 @@ pub(super) struct Waiting(Arc<Mutex<ByKey>>);
 
 struct Waiter {
     owner: Owner,
+    mode: Mode,
+    lease: Duration,
     request: dlock_core::RequestId,
     to: ToRequest,
 }
@@ -32,26 +35,29 @@ pub(super) struct Place {
 }
 
 impl Waiting {
-    /// Takes over the acquisition of the request that this one repeats.
-    pub async fn take_over(&self, wanted: &Wanted) -> Option<Pending> {
+    /// Takes over the acquisition of the request that this one repeats. Returns the acquisition and its lease.
+    pub async fn take_over(&self, wanted: &Wanted) -> Option<(Pending, Duration)> {
         let (to, pending) = oneshot::channel();
-        {
+        let lease = {
             let by_key = self.by_key();
             let waiters = by_key.get(&wanted.key)?;
             let first = waiters
                 .iter()
                 .rev()
-                .find(|waiter| waiter.owner == wanted.owner && wanted.request.as_ref() == Some(&waiter.request))?;
+                .filter(|waiter| waiter.owner == wanted.owner && waiter.mode == wanted.mode())
+                .find(|waiter| wanted.request.as_ref() == Some(&waiter.request))?;
             first.to.send(to).ok()?;
-        }
-        pending.await.ok()
+            first.lease
+        };
+        Some((pending.await.ok()?, lease))
     }
 
     /// Registers a request, so that its repeats find it.
     pub fn join(&self, wanted: &Wanted) -> Place {
         let channel = wanted.request.clone().filter(|_| wanted.block.is_some()).map(|request| {
             let (to, repeats) = mpsc::unbounded_channel();
-            let waiter = Waiter { owner: wanted.owner.clone(), request, to: to.clone() };
+            let (owner, mode, lease) = (wanted.owner.clone(), wanted.mode(), wanted.lease);
+            let waiter = Waiter { owner, mode, lease, request, to: to.clone() };
             self.by_key().entry(wanted.key.clone()).or_default().push(waiter);
             (to, repeats)
         });

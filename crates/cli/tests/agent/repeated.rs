@@ -63,3 +63,58 @@ fn a_repeat_waits_no_longer_than_it_says() {
     first.gives_up();
     queued(&servers, 0, "k");
 }
+
+#[test]
+fn a_repeat_waits_for_as_long_as_it_says() {
+    let (servers, agent, mut client) = trio();
+    client.int("DLOCK.ACQUIRE k a");
+    for block in ["0", "40000"] {
+        let mut first = agent.client();
+        first.send("DLOCK.ACQUIRE k b BLOCK 1500 REQUEST 1");
+        queued(&servers, 1, "k");
+        let mut repeat = agent.client();
+        repeat.send(format!("DLOCK.ACQUIRE k b BLOCK {block} REQUEST 1"));
+        first.gives_up();
+        assert!(repeat.poll(Duration::from_secs(3)).is_none(), "it has waited for the time of the first only");
+        assert_eq!(client.int("DLOCK.RELEASE k a"), 1);
+        repeat.granted();
+        repeat.send("DLOCK.ACQUIRE k a BLOCK 0");
+        assert_eq!(client.int("DLOCK.RELEASE k b"), 1);
+        repeat.granted();
+    }
+}
+
+#[test]
+fn a_repeat_is_held_for_as_long_as_it_says() {
+    let (servers, agent, mut client) = trio();
+    client.int("DLOCK.ACQUIRE k a");
+    let mut first = agent.client();
+    first.send("DLOCK.ACQUIRE k b PX 2000 BLOCK 0 REQUEST 1");
+    queued(&servers, 1, "k");
+    let mut repeat = agent.client();
+    repeat.send("DLOCK.ACQUIRE k b PX 25000 BLOCK 0 REQUEST 1");
+    first.gives_up();
+    assert_eq!(client.int("DLOCK.RELEASE k a"), 1);
+    let token = repeat.granted();
+    let left = client.int(format!("DLOCK.CHECK k {token}"));
+    assert!(left > 10_000, "{left} ms are left");
+}
+
+#[test]
+fn another_command_with_the_same_id_is_no_repeat() {
+    let (servers, agent, mut client) = trio();
+    client.int("DLOCK.ACQUIRE k a");
+    let mut reader = agent.client();
+    reader.send("DLOCK.RLOCK k b BLOCK 0 REQUEST 1");
+    queued(&servers, 1, "k");
+    let mut writer = agent.client();
+    writer.send("DLOCK.ACQUIRE k b BLOCK 0 REQUEST 1");
+    queued(&servers, 2, "k");
+    assert_eq!(client.int("DLOCK.RELEASE k a"), 1);
+    reader.granted();
+    drop(writer);
+    queued(&servers, 0, "k");
+    client.int("DLOCK.RLOCK k c");
+    let error = client.error("DLOCK.WLOCK k b REQUEST 1");
+    assert!(error.contains("another entry"), "{error}");
+}
