@@ -22,7 +22,7 @@ type Lock struct {
 	cancel context.CancelCauseFunc
 
 	mu sync.Mutex
-	// What the commands of the lock tell about its lease, and when the next renewal is due.
+	// The lease as the lock's commands tell it, and when the next renewal is due.
 	lease validity
 	beats heartbeat
 	// The lease that the next renewal asks for.

@@ -9,7 +9,7 @@ import (
 	dlock "dlock.example/dlock/clients/go"
 )
 
-// The proxy withholds a connection from its WAIT on. What it withholds arrives when the client's repeat has the lock.
+// The proxy withholds a connection from its WAIT on. The withheld bytes arrive when the client's repeat has the lock.
 func TestARepeatAfterASilenceOfReplicasKeepsTheLock(t *testing.T) {
 	t.Parallel()
 	const lease, longer = 20 * time.Second, time.Minute

@@ -11,7 +11,7 @@ command -v npm >/dev/null && node -e 'process.exitCode = Number(parseInt(process
 
 there=$root/target/recipes/node
 mkdir -p "$there/$language"
-# Both runners may run at the same time: only one of them installs the packages.
+# The two runners may run at the same time: only one of them installs the packages.
 exec {busy}>"$there/busy"
 flock "$busy"
 if ! cmp -s "$root/docs/recipes/node/package.json" "$there/package.json"; then

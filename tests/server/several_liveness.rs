@@ -26,10 +26,10 @@ const SECONDS: u64 = 8;
 /// client may be ahead in the queues, and also requests that arrive while this one is on its way.
 const OVERTAKEN: usize = 4 * CLIENTS;
 
-/// What all clients have seen.
+/// The observations of all clients.
 #[derive(Default)]
 struct Board {
-    /// Who holds each key: -1 for an exclusive owner, otherwise the number of permits.
+    /// The holds of each key: -1 for an exclusive one, otherwise the number of permits.
     inside: BTreeMap<u64, i64>,
     /// The keys of every grant, as bits.
     grants: Vec<u64>,

@@ -311,7 +311,7 @@ fn restoring_a_token_more_than_an_hour_ahead_is_refused() {
         client.error(req!["RESTORE", "k", 0, &dump]);
         assert_eq!(client.int("EXISTS k"), 0);
         assert!(client.int("DLOCK.ACQUIRE k2 a") < token - ahead + MINUTE, "a refused RESTORE moved the token clock");
-        // Neither a client nor a script nor a transaction replaces a lock that is there.
+        // A client, a script or a transaction replaces no lock that is there.
         let held = client.run("DUMP k2");
         client.error(req!["RESTORE", "k2", 0, &dump, "REPLACE"]);
         client.error(req!["EVAL", "return redis.call('RESTORE', KEYS[1], 0, ARGV[1], 'REPLACE')", 1, "k2", &dump]);

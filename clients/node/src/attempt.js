@@ -28,7 +28,7 @@ const { ROUNDED } = require('./validity.js');
 
 /** One acquisition. */
 class Attempt {
-  /** When it ends without a grant: Infinity if it has no limit. */
+  /** The time at which it ends without a grant: Infinity if it has no limit. */
   #end;
   #limit;
   #lease;
@@ -147,7 +147,7 @@ class Attempt {
   nil(now, copy, isWait = false) {
     this.#isAnswered = this.#isRefused = true;
     this.#open.delete(copy);
-    // Another copy was granted before: the grant is confirmed.
+    // The grant of an earlier copy is confirmed.
     if (this.#since !== undefined) return { what: 'confirm' };
     // While another copy is open, the nil may mean that the other one took this one's place in the queue.
     if (this.#limit === 'try' || (isWait && !this.isOpen)) return this.#ended('refused');

@@ -96,7 +96,7 @@ async function asked(request, connection, block, isRepeat) {
     if (terms.replicas === 0 || !granted) return { ...answer, acknowledged: async () => 0 };
     return { ...answer, acknowledged: () => renewedOn(request, connection, granted.token) };
   }
-  // Both commands are sent before a reply is awaited, to save a round trip.
+  // The commands are both sent before a reply is awaited, to save a round trip.
   const first = alive(request, connection, connection.exchange([command]));
   const rest = alive(request, connection, connection.exchangeForReplicas([waitFor(request)]));
   rest.catch(() => {});

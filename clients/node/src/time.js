@@ -17,7 +17,7 @@ class Ending {
   /** The later followers. @type {Set<() => void> | undefined} */
   #others;
 
-  /** This object as a signal for the functions of this package. It has only what they use of one. */
+  /** A signal for the functions of this package: this object, which has only what they use of a signal. */
   get signal() {
     return /** @type {AbortSignal} */ (/** @type {unknown} */ (this));
   }

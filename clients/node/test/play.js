@@ -124,7 +124,7 @@ function stepAfter(state, at, [event, id, ...words]) {
     case 'ok':
       return attempt.ok(at, copy);
     case 'left':
-      // Both clocks round to whole milliseconds: two less are certain.
+      // The clocks both round to whole milliseconds: two less are certain.
       return attempt.ok(at, copy, copy.at + Number(words[0]) - 2);
     case 'gone':
       return attempt.gone(at);

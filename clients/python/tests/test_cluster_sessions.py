@@ -84,7 +84,7 @@ async def test_one_heartbeat_for_each_server(kit: Kit, nodes: list[Node]) -> Non
     await asyncio.to_thread(soon, "the server extends the lease", lambda: client.pttl(first) > 8000)
     for node in nodes:
         await asyncio.to_thread(soon, "heartbeats go on", lambda: calls(node.client, "session") > 1)
-        # One heartbeat each second, whatever the number of locks.
+        # The session sends one heartbeat each second, for any number of locks.
         assert calls(node.client, "session") <= 10 and calls(node.client, "renew") == 0
     for lock in locks:
         assert lock.token == info(with_slot(nodes, lock.name)[0].client, lock.name)["token"]

@@ -149,7 +149,7 @@ async def test_a_limit_that_passes_before_a_late_grant_refuses(kit: Kit, client:
 
 @pytest.mark.parametrize("limit", [None, 20.0])
 async def test_after_a_long_wait_the_lease_begins_again(kit: Kit, client: redis.Redis, limit: float | None) -> None:
-    """The wait is longer than the lease. What is left of the lease counts from a renewal."""
+    """The wait is longer than the lease. The rest of the lease counts from a renewal."""
     for settings in ({}, {"session": True}, {"auto_renewal": True}, {"max_hold": 30}):
         lock = kit.extra("job", timeout=1.0, **settings)
         assert command(client, "DLOCK.ACQUIRE", "job", "other", "PX", 1500)
@@ -247,7 +247,7 @@ async def test_a_function_under_a_lock_begins_only_when_the_lock_is_held(client:
 async def test_a_wait_that_falls_silent_after_a_refusal_is_a_refusal(
     kit: Kit, client: redis.Redis, way: Stall, settings: dict[str, Any]
 ) -> None:
-    """The server has said that the lock is held, and says nothing more. Without that answer, silence is an error."""
+    """The server has said that the lock is held, and says nothing more. If it had not, silence would be an error."""
     assert command(client, "DLOCK.ACQUIRE", "job", "other", "PX", 60000)
     lock = kit.extra("job", client=kit.client_of(way.address, socket_timeout=None), **settings)
 

@@ -24,7 +24,7 @@ from servers import Server
 from test_lost import is_lost
 
 DAY = 86_400
-# What may be left of the lock of a daily run, in ms: nine tenths of a day, less the time since the grant.
+# The rest of the lease of a daily run, in ms: nine tenths of a day, less the time since the grant.
 STAYS = range(21 * 3_600_000, 77_760_001)
 
 # A program whose run prints a line and does not end, so that it can be killed.

@@ -12,7 +12,7 @@ ActiveJob::Base.queue_adapter = :inline
 ActiveJob::Base.logger = nil
 Sidekiq::Testing.server_middleware { |chain| chain.add Dlock::Sidekiq::Locks, Dlock.new(URL) }
 
-# What a job saw of a lock: nil if it was held.
+# The locks as jobs saw them: nil if a lock was held.
 Seen = Thread::Queue.new
 
 # Requests a lock, and records the result.

@@ -1,4 +1,4 @@
-//! What the agent does about a client's request.
+//! The agent's answers to a client's request.
 
 use crate::resp::Reply;
 
@@ -11,7 +11,7 @@ pub(crate) enum Answer {
     Close,
 }
 
-/// What the agent can say to a request without a server.
+/// An answer that the agent gives without a server, if it can.
 pub(crate) enum Greeted {
     Answer(Answer),
     /// Nothing: the servers have to be asked.

@@ -21,7 +21,7 @@ pub(crate) struct Shared {
 #[derive(Clone)]
 pub(crate) enum Locks {
     Quorum(Arc<Quorum>),
-    /// One server, or a primary that Sentinels know, to which commands are passed on.
+    /// A server, or a primary that Sentinels know, to which commands are passed on.
     Passed(Arc<Pass>),
 }
 

@@ -100,7 +100,7 @@ async fn a_late_copy_of_the_agents_request_is_no_refusal() {
     server.left_waiting(0);
     // The agent has repeated the request.
     server.left_waiting(1);
-    // This request stands for the copy that was cut off, and arrives only now.
+    // The late request stands for the copy that was cut off.
     let mut late = server.client();
     late.send("DLOCK.ACQUIRE k a BLOCK 0 REQUEST 1");
     assert!(waiter.poll(Duration::from_secs(1)).is_none(), "a reply before the release");

@@ -338,8 +338,8 @@ impl Found {
     }
 }
 
-/// Returns the `redis-cli` command that reaches the same server as the same user. A command for the server is to be
-/// appended. `redis-cli` asks for the password, if there is one.
+/// Returns the `redis-cli` command that reaches the same server as the same user. The caller
+/// appends a command for the server. `redis-cli` asks for the password, if there is one.
 fn redis_cli(servers: &Servers) -> Result<String, Error> {
     let url = servers.urls()?.into_iter().next().unwrap_or_default();
     let info = url.into_connection_info().map_err(|_| Error::Invalid("the URL of the server".to_owned()))?;

@@ -31,7 +31,7 @@ mod tests {
 
     #[test]
     fn slots_are_those_of_cluster_keyslot() {
-        // These slots are answers of the server's `CLUSTER KEYSLOT`.
+        // The slots are answers of the server's `CLUSTER KEYSLOT`.
         for (key, slot) in [("123456789", 12_739), ("foo", 12_182), ("", 0), ("{}foo", 9_500), ("a{foo}b{bar}", 12_182)]
         {
             assert_eq!(cluster_slot(key.as_bytes()), slot, "{key}");

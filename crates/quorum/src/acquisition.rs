@@ -24,7 +24,7 @@ use crate::{Answer, Ask, Call, Hold, Terms};
 /// How long a client tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
-    /// One attempt, which waits in no queue.
+    /// A single attempt, which waits in no queue.
     None,
     /// Attempts until this time.
     Until(Duration),

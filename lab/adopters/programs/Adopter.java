@@ -128,7 +128,7 @@ final class Adopter {
         if (Files.readString(order).contains("paid ")) {
             return;
         }
-        Thread.sleep(between(20, 150)); // This time stands for the call of the payment provider.
+        Thread.sleep(between(20, 150)); // The time of the call to the payment provider.
         if (visit.holds("still", hold, "")) {
             append(order, "paid " + hold.fencingToken());
         }

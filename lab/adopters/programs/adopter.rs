@@ -161,7 +161,7 @@ impl Program {
         if fs::read_to_string(order)?.contains("paid ") {
             return Ok(());
         }
-        std::thread::sleep(between(20, 150)); // This time stands for the call of the payment provider.
+        std::thread::sleep(between(20, 150)); // The time of the call to the payment provider.
         if !holds_blocking(visit, "still", guard) {
             return Err(Failure::Abandoned);
         }

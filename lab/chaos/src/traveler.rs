@@ -47,7 +47,7 @@ impl Traveler {
             self.there = Some(client);
             return Vec::new();
         }
-        // One write sends all three, so that the writer asks before the end of the session is settled for all readers.
+        // A single write sends all three, so that the writer asks before the end of the session is settled for all readers.
         let replies = client.pipeline(&[
             format!("CLIENT KILL ID {id}"),
             format!("DLOCK.WLOCK {READ} writer PX 1000"),

@@ -103,7 +103,7 @@ impl Round {
         let before = self.before();
         self.connections.clear();
         close_sessions(&mut self.looker);
-        // The model begins anew, because the last grants depend on which connection left first.
+        // The model begins again, because the last grants depend on which connection left first.
         self.model = Model::new(&Settings { max_waiters: None, grace: None }, None, self.model.seen);
         let deadline = Instant::now() + SOON;
         loop {

@@ -127,7 +127,7 @@ fn words(text: &str) -> Vec<Word<'_>> {
 }
 
 /// Returns the name that a word is, if it is one. A token has 16 digits until the year 2286. An owner that the server
-/// makes up is a UUID. A client id stands behind `CLIENT UNBLOCK`.
+/// makes up is a UUID. A client id follows `CLIENT UNBLOCK`.
 fn name_of(before: &str, word: &str) -> Option<Name> {
     if before == "UNBLOCK" {
         return word.parse().ok().map(Name::Client);

@@ -15,7 +15,7 @@ final class Waiting {
         boolean run() throws InterruptedException;
     }
 
-    /** One wait of a thread. */
+    /** A wait of a thread. */
     private static final class Wait {
         final Thread thread = Thread.currentThread();
         volatile boolean hasArrived;

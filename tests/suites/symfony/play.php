@@ -41,7 +41,7 @@ function connection(int $number): \Redis
     return $redis;
 }
 
-/** One store, with the tests for Redis: in one of them an older version of Symfony's own store holds the key. */
+/** A store, with the tests for Redis: in one of them an older version of Symfony's own store holds the key. */
 final class StoreTest extends AbstractRedisStoreTestCase
 {
     use SharedLockStoreTestTrait;

@@ -77,7 +77,7 @@ function inDatabase(client, database) {
   return made;
 }
 
-/** What `inDatabase` has made, by client and database. @type {WeakMap<Client, Map<number, Client>>} */
+/** The clients that `inDatabase` has made, by client and database. @type {WeakMap<Client, Map<number, Client>>} */
 const inDatabases = new WeakMap();
 
 /**

@@ -66,7 +66,7 @@ class Heart:
                 self._changed.set()
                 return
         except RuntimeError:
-            pass  # This thread runs no event loop.
+            pass  # Thread without an event loop.
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self._changed.set)
 

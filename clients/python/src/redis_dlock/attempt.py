@@ -103,10 +103,10 @@ class Attempt:
         self._open.pop(number, None)
         self._is_refused = self._is_answered = True
         if self._from is not None:
-            return self._goes("confirm")  # Another copy was granted.
+            return self._goes("confirm")  # The grant of an earlier copy.
         if not self.limits.waits or waited and not self._open and not of_slice:
             return self._ends("refused")
-        # An open copy may have taken the place in the queue, so nil is no refusal then.
+        # An open copy may have taken the place in the queue, so nil is no refusal.
         return self._again(now)
 
     def ok(self, now: float, number: int, left: float | None = None) -> Turn:

@@ -123,7 +123,7 @@ class Way:
             try:
                 return talk.exchange(*commands, within=until - time.monotonic())
             except Exception as error:
-                # Of several commands, some may have been executed.
+                # Some of several commands may have been executed.
                 hold.release_sent = repeated or len(commands) > 1 or redis_py.may_be_executed(error)
                 raise
 

@@ -33,7 +33,7 @@ module Dlock
 
     private
 
-    # Begins anew in a forked process. The thread stays with the parent, and so does what the thread has to do. An
+    # Begins again in a forked process. The thread stays with the parent, and so does the thread's work. An
     # interrupt may come between two of these lines: `@pid` is last, so that the next caller does all of them again.
     def forked
       @thread = nil

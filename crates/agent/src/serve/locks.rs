@@ -176,7 +176,7 @@ fn session(server: &mut Server, call: &Call<'_>) -> Done {
             return Ok(());
         }
         Args::ListAll(most) => {
-            // There is only one user, who may see all sessions.
+            // The only user may see all sessions.
             let sessions = engine.list_sessions(None, most, uptime);
             let mut out = call.out();
             out.array(sessions.len());

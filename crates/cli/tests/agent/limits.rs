@@ -224,7 +224,7 @@ fn a_stranger_has_ten_seconds_to_log_in_however_often_it_tries() {
             Ok(outcome) => assert!(outcome.unwrap_err().starts_with("WRONGPASS")),
             Err(_) => break,
         }
-        // Neither a failed login nor RESET restarts the ten seconds.
+        // A failed login or RESET does not restart the ten seconds.
         if let Ok(reply) = stranger.outcome("RESET") {
             assert_eq!(text_of(&reply.unwrap()), "RESET");
         }

@@ -121,7 +121,7 @@ fn the_users_of_the_pages_of_production_may_do_what_the_pages_say() {
             (&["run", "--limit", "2", "--slot", "job:2", "--", "true"], 0),
             (&["run", "-k", "job:3", "-k", "job:4", "--", "true"], 0),
             (&["run", "--once", "1d", "job:5", "--", "true"], 0),
-            // It has run in this period: it is skipped, with code 0.
+            // A command that has run in this period is skipped, with code 0.
             (&["run", "--once", "1d", "job:5", "--", "true"], 0),
             (&["run", "--no-wait", "job:held", "--", "true"], 1),
             (&["run", "--wait", "1500ms", "job:held", "--", "true"], 1),

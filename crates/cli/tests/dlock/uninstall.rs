@@ -46,7 +46,7 @@ fn a_check_names_all_that_needs_the_module_and_changes_nothing() {
     for part in ["2 locks in databases 0 3", "1 request waits", "users: worker", "token clock", "redis.conf"] {
         assert!(check.stdout.contains(part), "{part} in {}", check.stdout);
     }
-    // The page shows the output for another server. What follows the last `/` or `:` of a line must be the same.
+    // The page shows the output for another server. The end of each line, from its last `/` or `:` on, must be the same.
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/install.md");
     let page = std::fs::read_to_string(page).expect("a page");
     let block =

@@ -99,7 +99,7 @@ fn the_three_servers_of_the_page_and_their_agent_grant_a_lock() {
     // The lock survives the end of one server.
     drop(running.remove(0));
     soon("the other two grant a lock", &mut granted);
-    // One server of three is no majority.
+    // A server alone is no majority of three.
     drop(running.remove(0));
     let error = client.error("DLOCK.ACQUIRE job:2 alice PX 1000");
     assert!(error.contains("too few servers answer"), "{error}");

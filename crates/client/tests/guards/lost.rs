@@ -59,7 +59,7 @@ async fn a_lock_whose_key_was_overwritten_is_lost_for_every_operation() {
     let stays = in_time(client.acquire("k").at_least(lease)).await.expect("a lock");
     let reads = in_time(client.read("l").lease(lease)).await.expect("a lock");
     let mut other = server.client();
-    // Of the two locks `h` and `i`, only one is overwritten.
+    // The test overwrites only one of the locks `h` and `i`.
     for name in ["a", "b", "c", "d", "e", "f", "g", "h", "j", "k", "l"] {
         other.ok(format!("SET {name} text"));
     }

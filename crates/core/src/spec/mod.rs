@@ -17,7 +17,7 @@ pub struct Spec {
     pub keys: Keys,
     /// The number of arguments as in `COMMAND INFO`: negative if there may be more.
     pub arity: i32,
-    /// What the command does, in one line.
+    /// The summary of the command, in one line.
     pub summary: &'static str,
     /// The time complexity, as in `COMMAND DOCS`.
     pub complexity: &'static str,

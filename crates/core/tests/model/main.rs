@@ -20,7 +20,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
 proptest! {
-    // There is no file of failures, because each one becomes a test.
+    // No file keeps the failures, because each one becomes a test.
     #![proptest_config(ProptestConfig {
         failure_persistence: None,
         max_shrink_iters: 3000,

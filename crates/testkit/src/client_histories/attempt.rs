@@ -196,7 +196,7 @@ impl Attempt {
 
     fn granted(&mut self, now: i64, number: u32) -> Answer {
         let Some(command) = self.close(number).filter(|command| !command.is_old) else { return self.answer };
-        // Another copy was granted before, and is being confirmed.
+        // The grant of an earlier copy is being confirmed.
         if self.grant.is_some() {
             return self.answer;
         }

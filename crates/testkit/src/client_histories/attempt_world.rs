@@ -81,7 +81,7 @@ struct World {
     random: Random,
     /// The time in µs.
     now: i64,
-    /// What happens next, by time in µs, then in the order of planning.
+    /// The next happenings, by time in µs, then in the order of planning.
     agenda: BTreeMap<(i64, u64), Happening>,
     sequence: u64,
     /// The lease of the acquisition, in ms.

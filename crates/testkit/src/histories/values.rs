@@ -82,7 +82,7 @@ impl Lease {
 pub enum Somebody {
     /// The owner of the hold with this number, modulo the number of holds of the key.
     Holder(usize),
-    /// This owner, whether it holds the lock or not.
+    /// The owner, whether it holds the lock or not.
     Any(Who),
 }
 

@@ -90,8 +90,8 @@ impl Contender {
     }
 
     /// Returns the operations of a shorter and a longer run, whose difference is measured. The shorter run is past all
-    /// warm-up, apart from that of keys (see [`Self::keys`]). What both runs cost cancels out: a tick of the
-    /// server's clock, and what the bench asks until the server is ready.
+    /// warm-up, apart from that of keys (see [`Self::keys`]). The costs that both runs have cancel out: a tick of the
+    /// server's clock, and the commands of the bench until the server is ready.
     pub fn operations(&self) -> [usize; 2] {
         let few = match self.kind {
             // The rival's cost grows with the readers.

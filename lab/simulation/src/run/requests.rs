@@ -103,7 +103,7 @@ impl Run {
                 let belief = &beliefs[pick(*hold)?];
                 let fence = if *names_token { Fence::Is(belief.token) } else { Fence::Any };
                 let (mode, lease, binds) = (Some(belief.mode), *lease, *binds);
-                // These two zeros are placeholders: `execute` sets the connection, `name_session` the session.
+                // The two zeros are placeholders: `execute` sets the connection, `name_session` the session.
                 let named = names_session.then_some(0);
                 Command::RenewOf(belief.key, Renewal { client: 0, owner: client, mode, lease, fence, binds, named })
             }

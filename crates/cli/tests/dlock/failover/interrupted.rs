@@ -66,7 +66,7 @@ fn while_writes_are_paused_a_signal_a_timeout_or_a_kill_ends_the_failover() {
     if is_coordinated(&primary) {
         return skipped("Sentinel of this server coordinates failovers itself");
     }
-    // Once writes are paused, the gate holds back `INFO`, so that `dlock` waits for the replica's offset.
+    // The gate holds back `INFO` as soon as writes are paused, so that `dlock` waits for the replica's offset.
     let replica = Server::start();
     let port = primary.port();
     let gate_port = gate(replica.port(), move |request| {
@@ -89,7 +89,7 @@ fn while_writes_are_paused_a_signal_a_timeout_or_a_kill_ends_the_failover() {
     assert!(said.contains("CLIENT UNPAUSE") && said.contains("ended by SIGINT"), "{said}");
     assert!(write(&primary) < Duration::from_secs(5), "writes go on before the 9 s of the pause are over");
 
-    // Its timeout ends the failover.
+    // The failover is ended by its timeout.
     open_gate();
     let late = outcome(failover("1s"));
     assert_eq!(late.code, Some(1), "{late:?}");

@@ -178,7 +178,7 @@ impl<'e, T, S: Keyspace> Search<'e, T, S> {
         if at > 0 && self.waiters.get(first).is_some_and(is_ahead) {
             return Some(Some(Closing { at, over: id, by: BlockedBy::WaiterAhead, through: None }));
         }
-        // Of the requests ahead, only those for several locks lead to other queues. The others are blocked by holders
+        // Requests ahead lead to other queues only if they are for several locks. The others are blocked by holders
         // that block this request, too.
         let mut met: Vec<WaiterId> = Vec::new();
         let mut ahead = before.ahead;

@@ -25,7 +25,7 @@ public final class Election implements AutoCloseable {
     private CompletableFuture<Hold> campaign;
     /** The hold of the leader that this program is, or {@code null}. */
     private Hold term;
-    /** Completes when every listener that was called, or is to be called, has returned. */
+    /** Completes when every listener that was called, or will be called, has returned. */
     private CompletableFuture<Void> told = CompletableFuture.completedFuture(null);
     /** The thread in which a listener runs now, or {@code null}. */
     private volatile Thread telling;

@@ -173,7 +173,7 @@ public final class Hold implements AutoCloseable {
 
     /**
      * Returns the time for which the lock is certainly held, unless a client deletes it. Zero if lost or released. With
-     * {@link Lease#session}, zero also while its connection has ended and the lock is not yet bound to another one.
+     * {@link Lease#session}, also zero while its connection has ended and the lock is not yet bound to another one.
      */
     public Duration remaining() {
         boolean isUnbound = request.isSession() && binding.connection() == null;

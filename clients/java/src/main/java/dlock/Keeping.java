@@ -17,7 +17,7 @@ final class Keeping {
     private final Supplier<DedicatedConnection> connection;
     /** The named session that keeps the hold, or {@code null}. */
     private final Session session;
-    /** What the named session knows of the hold; {@code null} without one. */
+    /** The hold as the named session knows it; {@code null} without one. */
     private final Bound bound;
 
     // Guarded by this. The hold calls methods of this class while it holds its own monitor. Therefore no method of the

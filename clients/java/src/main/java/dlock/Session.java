@@ -133,7 +133,7 @@ public final class Session implements AutoCloseable {
         if (session.nodes == null) {
             Futures.join(session.begin());
         } else {
-            // There is no lock yet. The id stands for a key, so that some node is asked whether sessions can be opened.
+            // No lock exists yet. The id stands for a key, so that some node is asked whether sessions can be opened.
             Futures.join(session.nodes.at(session.id));
             session.notOpen = null;
         }

@@ -145,7 +145,7 @@ abstract class Wire {
             }
         }
 
-        /** Another record may already be in {@link #received}, where the selector does not see it. */
+        /** {@link #received} may already have one more record, which the selector does not see. */
         @Override
         boolean mayHaveMore(boolean isFull) {
             return true;
@@ -160,7 +160,7 @@ abstract class Wire {
 
         @Override
         int readSize() {
-            // One decrypted record must fit, or `unwrap` fails with BUFFER_OVERFLOW.
+            // A decrypted record must fit, or `unwrap` fails with BUFFER_OVERFLOW.
             return engine.getSession().getApplicationBufferSize() + 1024;
         }
 

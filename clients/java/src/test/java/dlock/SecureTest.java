@@ -30,7 +30,7 @@ import org.junit.jupiter.api.Test;
 
 /** Users, passwords, databases and TLS. */
 final class SecureTest {
-    /** What a server that was built without TLS says about the TLS options. */
+    /** The answer of a server that was built without TLS to the TLS options. */
     private static final Pattern NO_TLS = Pattern.compile("Failed finding TLS support|Bad directive.*\\n?.*tls");
     private static final char[] SECRET = "secret".toCharArray();
 

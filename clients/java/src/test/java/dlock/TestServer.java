@@ -176,7 +176,7 @@ final class TestServer implements AutoCloseable {
                 throw new AssertionError("the server ended: " + log());
             }
             try {
-                // Another server may have taken the port.
+                // The port may belong to a server of another test.
                 return figure("server", "process_id") == process.pid() && run("PING") != null;
             } catch (DLockException | Unanswered e) {
                 return false;

@@ -73,7 +73,7 @@ final class TimeLimitsTest {
         took.at(300);
     }
 
-    /** Asserts that an acquisition fails without an answer, after at least and at most so many ms. */
+    /** Asserts that an acquisition fails without an answer, after {@code least} to {@code most} ms. */
     private static void unavailable(long most, long least, Callable<?> acquisition) {
         Stopwatch took = new Stopwatch();
         assertThrows(UnavailableException.class, acquisition::call);

@@ -213,7 +213,7 @@ mod tests {
         served(&mut turns, 500, 50);
         (0..1000).for_each(|n| locks.add(&mut turns, 2, at(n)));
         let first = served(&mut turns, 100, 50).iter().filter(|client| **client == 1).count();
-        // Both clients have work from now on, so each gets about half of the 100 visits.
+        // The clients both have work from now on, so each gets about half of the 100 visits.
         assert!((40..60).contains(&first), "{first}");
     }
 

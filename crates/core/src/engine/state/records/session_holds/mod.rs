@@ -100,7 +100,7 @@ pub(crate) struct Rest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EndedHolds {
     pub all: u64,
-    /// Those without a grace: the end of their session has released the holds.
+    /// The number of those without a grace: the end of their session has released the holds.
     pub released: u64,
 }
 

@@ -54,7 +54,7 @@ impl BoundSlots {
     }
 
     /// Returns the lowest number of a hold that is live at `now` and whose ended session `are_released` accepts, and
-    /// the hold. `None` also if the first [`MAX_LOOKS`] entries show none.
+    /// the hold. Looks at [`MAX_LOOKS`] entries at most: `None` if they show none.
     pub(super) fn lowest_ended(
         &mut self,
         now: UnixMs,
