@@ -26,7 +26,7 @@ const { ROUNDED } = require('./validity.js');
  * @property {Cleanup} [cleanup]
  */
 
-/** One acquisition. */
+/** An acquisition. */
 class Attempt {
   /** The time at which it ends without a grant: Infinity if it has no limit. */
   #end;

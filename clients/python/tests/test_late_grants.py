@@ -247,7 +247,7 @@ async def test_a_function_under_a_lock_begins_only_when_the_lock_is_held(client:
 async def test_a_wait_that_falls_silent_after_a_refusal_is_a_refusal(
     kit: Kit, client: redis.Redis, way: Stall, settings: dict[str, Any]
 ) -> None:
-    """The server has said that the lock is held, and says nothing more. If it had not, silence would be an error."""
+    """The server has said that the lock is held, and then falls silent. Without that answer, silence is an error."""
     assert command(client, "DLOCK.ACQUIRE", "job", "other", "PX", 60000)
     lock = kit.extra("job", client=kit.client_of(way.address, socket_timeout=None), **settings)
 
