@@ -110,7 +110,7 @@ public final class Session implements AutoCloseable {
     /** Releases that no server answered. They are repeated, because the session would keep these holds. */
     private final Set<Supplier<CompletableFuture<?>>> owed = new LinkedHashSet<>();
     private Timer.Task timer;
-    /** When {@link #timer} is due. */
+    /** When {@link #timer} is due. Only with a timer. */
     private long turns;
 
     private Session(Core core, Duration timeout, boolean isManual, Session whole, String key) {
@@ -458,7 +458,7 @@ public final class Session implements AutoCloseable {
         long sent = System.nanoTime();
         CompletableFuture<Long> reply = isNew
                 ? CompletableFuture.completedFuture(null)
-                : heartbeat(number, "XX", known).exceptionally(failed -> {
+                : heartbeat("XX").exceptionally(failed -> {
                     if (isMissing(Futures.cause(failed))) {
                         return null;
                     }
@@ -480,14 +480,14 @@ public final class Session implements AutoCloseable {
         }
         int number = beats();
         long sent = System.nanoTime();
-        return heartbeat(number, "NX", known).thenCompose(count -> {
+        return heartbeat("NX").thenCompose(count -> {
             if (count != null) {
                 return confirmed(number, sent, known, count);
             }
             // An earlier attempt has opened it, and its reply was lost.
             int again = beats();
             long sentAgain = System.nanoTime();
-            return heartbeat(again, "XX", known).thenCompose(more -> confirmed(again, sentAgain, known, more));
+            return heartbeat("XX").thenCompose(more -> confirmed(again, sentAgain, known, more));
         });
     }
 
@@ -504,22 +504,21 @@ public final class Session implements AutoCloseable {
      * Sends a heartbeat. Completes with the number of bindings that the server has; {@code null}: the server does not
      * know the session ({@code XX}), or already has it ({@code NX}).
      */
-    private CompletableFuture<Long> heartbeat(int number, String option, List<Bound> known) {
+    private CompletableFuture<Long> heartbeat(String option) {
         byte[][] command = Words.command("DLOCK.SESSION", id, "PX", timeoutMillis, option);
         boolean hasFailed;
         synchronized (this) {
             hasFailed = failure != null;
         }
         if (whole != null) {
-            return pinned.ask(command, asked -> limited(number, known, asked)).thenApply(Words::number);
+            return pinned.ask(command, this::limited).thenApply(Words::number);
         }
         // After a failure, the shared connection may lead to a server that hangs or was replaced.
-        return (hasFailed ? askOnOther(number, known, command) : limited(number, known, core.backend.ask("", command)))
-                .thenApply(Words::number);
+        return (hasFailed ? askOnOther(command) : limited(core.backend.ask("", command))).thenApply(Words::number);
     }
 
-    private CompletableFuture<Object> askOnOther(int number, List<Bound> known, byte[][] command) {
-        return limited(core.backend.dedicated("").thenCompose(at -> limited(number, known, at.ask(command))
+    private CompletableFuture<Object> askOnOther(byte[][] command) {
+        return limited(core.backend.dedicated("").thenCompose(at -> limited(at.ask(command))
                 .whenComplete((reply, failed) -> {
                     if (failed == null || Futures.cause(failed) instanceof ServerException) {
                         at.giveBack();
@@ -527,36 +526,6 @@ public final class Session implements AutoCloseable {
                         at.leave();
                     }
                 })));
-    }
-
-    /**
-     * Limits the answer to a heartbeat. An answer after the limit still counts, from the sending of the heartbeat: on a
-     * slow machine, all answers may be late.
-     */
-    private CompletableFuture<Object> limited(int number, List<Bound> known, CompletableFuture<Object> asked) {
-        long opening = openings();
-        return limited(asked).whenComplete((reply, failed) -> {
-            if (failed != null) {
-                asked.thenAccept(late -> confirmedLate(number, known, opening, Words.number(late)));
-            }
-        });
-    }
-
-    /**
-     * Notes that the server has executed a heartbeat. {@code count}: as for {@link #heartbeat}. If the server has fewer
-     * bindings than it should, the answer does not count: only {@link #confirmed} finds out which holds are lost.
-     */
-    private synchronized void confirmedLate(int number, List<Bound> known, long opening, Long count) {
-        boolean isOfNow = opening == openings && beat != null && reason() == null;
-        if (count != null && isOfNow && count >= namesOf(known)) {
-            beat.validity().ok(number, System.nanoTime());
-            schedule();
-        }
-    }
-
-    /** Returns how many bindings the server should have of those of these holds that are still held. */
-    private synchronized long namesOf(List<Bound> known) {
-        return known.stream().filter(bindings::contains).mapToLong(bound -> bound.commands.names().size()).sum();
     }
 
     /**
@@ -593,7 +562,8 @@ public final class Session implements AutoCloseable {
             }
             notOpen = null;
             known.retainAll(bindings);
-            if (count < namesOf(known)) {
+            long expected = known.stream().mapToLong(bound -> bound.commands.names().size()).sum();
+            if (count < expected) {
                 again.addAll(known);
             } else {
                 bindings.stream().filter(bound -> bound.binding.isUnbound()).forEach(again::add);
@@ -690,12 +660,13 @@ public final class Session implements AutoCloseable {
      * may have thousands, and each grant comes here. The caller holds the monitor.
      */
     private void scheduleBy(Bound bound) {
-        long now = System.nanoTime();
         long end = bound.binding.until(until());
-        if (timer != null && end - turns < 0) {
+        if (timer == null) {
+            schedule();
+        } else if (end - turns < 0) {
             timer.cancel();
             turns = end;
-            timer = core.schedule(this::turn, end - now);
+            timer = core.schedule(this::turn, end - System.nanoTime());
         }
     }
 
@@ -709,6 +680,7 @@ public final class Session implements AutoCloseable {
             if (notOpen != null) {
                 return;
             }
+            timer = null;
             long now = System.nanoTime();
             isLate = !beat.validity().passes(now);
             if (!isLate && isIdle()) {

@@ -150,40 +150,6 @@ final class NamedSessionTest {
         soon("the server ends the session, too", () -> server.isFree("job"));
     }
 
-    /** Each answer comes after its limit, which is 2 s, but before the session ends. */
-    @Test
-    void heartbeats_whose_answers_are_all_late_keep_a_session() throws Exception {
-        try (Proxy proxy = new Proxy(server); DLockClient far = TestServer.connected(proxy.url())) {
-            Session session = far.openSession(Duration.ofSeconds(18));
-            Hold hold = far.lock("job").withLease(Lease.of(session)).acquire();
-            proxy.repliesTake = 2500;
-            Thread.sleep(24_000);
-            assertTrue(hold.isHeld() && session.isOpen());
-            proxy.repliesTake = 0;
-            hold.release();
-            session.close();
-        }
-    }
-
-    /** Answers that are all late confirm no session whose server has lost a lock of it: nothing finds out which one. */
-    @Test
-    void late_heartbeats_keep_no_deleted_lock() throws Exception {
-        try (Proxy proxy = new Proxy(server); DLockClient far = TestServer.connected(proxy.url())) {
-            Session session = far.openSession(Duration.ofSeconds(15));
-            Hold hold = far.lock("job").withLease(Lease.of(session)).acquire();
-            far.lock("kept").withLease(Lease.of(session)).acquire();
-            proxy.repliesTake = 3000;
-            server.run("DEL", "job");
-            long began = System.nanoTime();
-            soonLost(hold);
-            // The heartbeat that was on its way at the deletion may still count.
-            long most = TimeUnit.SECONDS.toMillis(15 + 5 + 10);
-            assertTrue(TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - began) < most, "the hold lasted too long");
-            proxy.repliesTake = 0;
-            session.close();
-        }
-    }
-
     @Test
     void a_short_hang_costs_nothing() throws Exception {
         Session session = client.openSession(Duration.ofSeconds(12));
