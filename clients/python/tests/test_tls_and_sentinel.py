@@ -213,7 +213,7 @@ async def test_a_lock_of_the_primary_that_sentinel_names_survives_a_failover() -
             assert again.acquire(blocking_timeout=20)
             assert info(replica.client, "job")["token"] == again.token > token
             again.release()
-            for client in (lock.redis, again.redis, *known.sentinels):
+            for client in (lock.redis, again.redis, *threaded.sentinels):
                 client.close()
-            for client in (task.redis, *its.sentinels):
+            for client in (task.redis, *tasked.sentinels):
                 await client.aclose()
