@@ -208,19 +208,14 @@ impl<S: Surroundings> Keys<S> {
     /// Returns the place of a key. If the key has expired, removes it, reports it as [`Gone::Expired`], and returns
     /// `None`.
     fn find_live(&mut self, name: Name<'_>) -> Option<usize> {
-        let at = self.table.find(name)?;
-        if self.has_expired_at(at) {
-            self.remove(at, Gone::Expired);
-            return None;
-        }
-        Some(at)
+        self.find_or_expire(name, Gone::Expired).0
     }
 
-    /// Returns the place of a key. If the key has expired, removes it and returns `None` and true.
-    fn find_or_expire(&mut self, name: Name<'_>) -> (Option<usize>, bool) {
+    /// Returns the place of a key. If the key has expired, removes it, reports it as `how`, and returns `None` and true.
+    fn find_or_expire(&mut self, name: Name<'_>, how: Gone) -> (Option<usize>, bool) {
         match self.table.find(name) {
             Some(at) if self.has_expired_at(at) => {
-                self.remove(at, Gone::ExpiredForEngine);
+                self.remove(at, how);
                 (None, true)
             }
             found => (found, false),
@@ -240,7 +235,7 @@ impl<S: Surroundings> Keyspace for Keys<S> {
 
     fn open_at_last(&mut self, name: Name<'_>) -> Result<MemoryKey<'_, S>, NotOpen> {
         self.around.opens();
-        let (place, was_removed) = self.find_or_expire(name);
+        let (place, was_removed) = self.find_or_expire(name, Gone::ExpiredForEngine);
         if place.and_then(|at| self.table.at(at)).is_some_and(|key| key.lock().is_none()) {
             return Err(NotOpen::WrongType);
         }
@@ -252,7 +247,7 @@ impl<S: Surroundings> Keyspace for Keys<S> {
     }
 
     fn peek<R>(&mut self, name: Name<'_>, look: impl FnOnce(&Lock) -> R) -> Result<R, WrongType> {
-        let (place, has_removed) = self.find_or_expire(name);
+        let (place, has_removed) = self.find_or_expire(name, Gone::ExpiredForEngine);
         self.has_removed = has_removed;
         match place.and_then(|at| self.table.at(at)) {
             None => Ok(look(&Lock::EMPTY)),
@@ -261,7 +256,7 @@ impl<S: Surroundings> Keyspace for Keys<S> {
     }
 
     fn permission(&mut self, name: Name<'_>) -> Permission {
-        self.has_removed = self.find_or_expire(name).1;
+        self.has_removed = self.find_or_expire(name, Gone::ExpiredForEngine).1;
         self.around.permission(name)
     }
 
