@@ -31,6 +31,7 @@ mod process;
 mod production;
 mod quorum;
 mod readers;
+mod resized;
 mod run;
 #[path = "../shared/scrapes.rs"]
 mod scrapes;
