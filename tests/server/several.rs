@@ -38,7 +38,7 @@ fn all_or_none() {
          # Readers are in the way, too.
          RLOCK r c                -> t3
          MACQUIRE 2 r s b         -> nil
-         # One key is enough.
+         # A request for a single key works, too.
          MACQUIRE 1 s b           -> t4
          MACQUIRE 1 s c           -> nil",
     );
