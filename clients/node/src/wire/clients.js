@@ -4,7 +4,6 @@
 const { ofGlide } = require('./glide.js');
 const { ofIoredis, ofIoredisCluster } = require('./ioredis.js');
 const { ofNodeRedis, ofNodeRedisCluster, ofNodeRedisSentinel } = require('./node_redis.js');
-const { mustBe } = require('../words.js');
 
 /**
  * @typedef {import('./connection.js').Connection} Connection
@@ -51,8 +50,8 @@ function clientOf(client) {
     throw new TypeError('client must be a GlideClient: a GlideClusterClient is not supported');
   }
   if (has('customCommand') && typeof client.constructor?.createClient === 'function') return ofGlide(client);
-  const kind = 'a client, a cluster or a sentinel of ioredis or node-redis, or a GlideClient';
-  throw new TypeError(mustBe('client', kind, client));
+  // The message does not tell what was given: it may be a URL with a password.
+  throw new TypeError('client must be a client, a cluster or a sentinel of ioredis or node-redis, or a GlideClient');
 }
 
 /** @param {any} client */

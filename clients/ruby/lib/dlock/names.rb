@@ -9,7 +9,7 @@ module Dlock
     def self.one(name) = new([Options.name_of(name)])
 
     def self.all(names)
-      Options.wrong("the names of locks must be an Array, not #{names.inspect}") unless names.is_a?(Array)
+      Options.must_be("the names of locks", "an Array", names) unless names.is_a?(Array)
       found = names.map { |name| Options.name_of(name) }
       different = found.map(&:b).uniq.size # The server compares bytes.
       Options.wrong("several locks must be 1 to #{MOST} different ones") unless different.between?(1, MOST) && different == found.size

@@ -14,10 +14,10 @@ module Dlock
 
     def self.from(mode: :exclusive, slots: nil, lease: 30, wait: nil, renew: true, session: false, owner: nil, outage: 30,
                   replicas: 0, replicas_timeout: 1, max_hold: nil, on_loss: nil)
-      wrong("mode must be :exclusive, :read or :write, not #{mode.inspect}") unless COMMANDS.key?(mode)
-      wrong("slots must be a number from 1, not #{slots.inspect}") unless slots.nil? || slots?(slots)
+      must_be(:mode, ":exclusive, :read or :write", mode) unless COMMANDS.key?(mode)
+      must_be(:slots, "a number from 1", slots) unless slots.nil? || slots?(slots)
       wrong("a semaphore has no mode") if slots && mode != :exclusive
-      wrong("replicas must be a number from 0, not #{replicas.inspect}") unless replicas.is_a?(Integer) && replicas >= 0
+      must_be(:replicas, "a number from 0", replicas) unless replicas.is_a?(Integer) && replicas >= 0
       named, session = session, false if session.is_a?(Session)
       { renew: renew, session: session }.each { |word, value| yes_or_no(word, value) }
       wrong("a session keeps its locks, whether or not renew is false") if named && !renew
@@ -32,15 +32,15 @@ module Dlock
     def self.slots?(slots) = slots.is_a?(Integer) && slots.between?(1, 2**32 - 1)
 
     def self.yes_or_no(word, value)
-      wrong("#{word} must be true or false, not #{value.inspect}") unless [true, false].include?(value)
+      must_be(word, "true or false", value) unless [true, false].include?(value)
     end
 
     def self.callable(word, value)
-      wrong("#{word} must be an object with the method call, not #{value.inspect}") unless value.nil? || value.respond_to?(:call)
+      must_be(word, "an object with the method call", value) unless value.nil? || value.respond_to?(:call)
     end
 
     def self.millis(word, seconds, least)
-      wrong("#{word} must be a number of seconds, not #{seconds.inspect}") unless seconds.is_a?(Numeric) && seconds.real?
+      must_be(word, "a number of seconds", seconds) unless seconds.is_a?(Numeric) && seconds.real?
       ms = seconds.to_f * 1000
       wrong("#{word} must be #{least} ms to 365 days, not #{seconds} s") unless ms.between?(least, 31_536_000_000)
       ms.ceil
@@ -49,16 +49,22 @@ module Dlock
     def self.label(owner)
       return if owner.nil?
 
-      wrong("owner must be a String of 1 to 47 bytes, not #{owner.inspect}") unless owner.is_a?(String) && owner.bytesize.between?(1, 47)
+      must_be(:owner, "a String of 1 to 47 bytes", owner) unless owner.is_a?(String) && owner.bytesize.between?(1, 47)
       wrong("owner is in #{owner.encoding}, which does not contain ASCII") unless owner.encoding.ascii_compatible?
       wrong("owner must have no control characters, unlike #{owner.inspect}") if owner.b.match?(/[\x00-\x1f\x7f]/n)
       owner
     end
 
     def self.name_of(name)
-      wrong("the name of a lock must be a String or a Symbol, not #{name.inspect}") unless [String, Symbol].any? { |c| c === name }
+      must_be("the name of a lock", "a String or a Symbol", name) unless [String, Symbol].any? { |c| c === name }
       wrong("the name of a lock is empty") if name.empty?
       name.to_s
+    end
+
+    # The message shows simple values only: the contents of other objects may be long, or secret.
+    def self.must_be(word, kind, value)
+      simple = [String, Symbol, Numeric, NilClass, TrueClass, FalseClass].any? { |type| type === value }
+      wrong("#{word} must be #{kind}, not #{simple ? value.inspect : "of class #{value.class}"}")
     end
 
     def self.wrong(message) = raise(ArgumentError, "dlock: #{message}")

@@ -35,7 +35,7 @@ module Dlock
       def skips?(otherwise)
         return otherwise == "skip" if [nil, "retry", "skip"].include?(otherwise)
 
-        Options.wrong("otherwise must be \"retry\" or \"skip\", not #{otherwise.inspect}")
+        Options.must_be(:otherwise, "\"retry\" or \"skip\"", otherwise)
       end
 
       def under(name, options, skips)
