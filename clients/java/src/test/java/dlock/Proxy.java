@@ -46,8 +46,12 @@ final class Proxy implements AutoCloseable {
         start(this::accept);
     }
 
+    int port() {
+        return listener.getLocalPort();
+    }
+
     String url() {
-        return "redis://127.0.0.1:" + listener.getLocalPort();
+        return "redis://127.0.0.1:" + port();
     }
 
     /** The server gets the next command that contains this, and the client the end of its connection. */
