@@ -88,6 +88,28 @@ withEachClient(({ kind, open }) => {
     });
   }
 
+  if (kind === 'ioredis') {
+    test('a lock is released in its database, even if the server tells the database late', async () => {
+      const { server, client } = await opened();
+      const send = client.call.bind(client);
+      let isLate = true;
+      client.call = (...words) => {
+        const reply = send(...words);
+        if (!isLate || words.join(' ') !== 'CLIENT INFO') return reply;
+        return reply.then((text) => sleep(1000).then(() => text)); // longer than the package waits for it
+      };
+      const dlock = new DLock(client, PATIENT);
+      await client.call('SELECT', '6');
+      const lock = await dlock.acquire('job', { lease: 300_000 });
+      await sleep(1500);
+      isLate = false;
+      await (await dlock.acquire('other')).release();
+      assert.equal(await lock.release(), true);
+      assert.doesNotMatch(await server.run('INFO', 'keyspace'), /db\d/);
+      await server.stop();
+    });
+  }
+
   test('a hold stays in its database, whatever the client selects later', async () => {
     const { server, client } = await opened();
     const dlock = new DLock(client, PATIENT);

@@ -90,6 +90,26 @@ test('the profile of a client follows its commands and the answers of CLIENT INF
   assert.equal(differenceOf({}, one), undefined, 'what the server does not say is no difference');
 });
 
+test('a database that the client selects counts before the server tells one, and after an older answer', async () => {
+  const { State, stateOf } = room('wire/state');
+  const client = { sendCommand: (words, reply = Promise.resolve('OK')) => reply };
+  let tell;
+  const ask = () => new Promise((resolve) => (tell = resolve));
+  const read = ([words], reply) => ({ command: words, reply });
+  const state = stateOf(client, () => new State(ask, () => true, () => 0), read, 'close');
+  assert.equal(state.database, 0);
+  const learned = state.learn();
+  client.sendCommand(['SELECT', '6']);
+  assert.equal(state.database, 6, 'before the answer');
+  tell('id=3 db=0 user=default name=');
+  await learned;
+  assert.equal(state.database, 6, 'after an answer that is older');
+  await assert.rejects(client.sendCommand(['SELECT', '99'], Promise.reject(new Error('ERR DB index is out of range'))));
+  assert.equal(state.database, 6, 'after a command that was refused');
+  state.ended();
+  assert.equal(state.database, 0, 'the next connection is in the database of the client');
+});
+
 test('an unanswered command with a shorter lease counts, however many later commands have no answer', () => {
   const { Validity } = room('validity');
   const hold = new Validity(0, { lease: 10_000, sent: 0 });

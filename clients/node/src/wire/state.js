@@ -18,7 +18,10 @@ class State {
   #database;
   /** The user may not ask. */
   #isRefused = false;
+  /** Whether the profile has the database of this connection: the server has told it, or the client has selected it. */
   #isKnown = false;
+  /** How often the database may have changed: the client has selected one, or its connection has ended. */
+  #turns = 0;
 
   /**
    * @param {() => Promise<unknown>} ask sends CLIENT INFO on the client
@@ -37,9 +40,27 @@ class State {
     return this.#isKnown || this.#isRefused ? database ?? this.#database() : this.#database();
   }
 
+  /**
+   * Notes a command that changes the state of the connection.
+   *
+   * @param {string[]} command
+   * @returns {() => void} to be called if the server refuses it
+   */
+  hears(command) {
+    const undo = this.profile.sends(command);
+    if (command[0]?.toUpperCase() !== 'SELECT') return undo;
+    const [wasKnown, turn] = [this.#isKnown, ++this.#turns];
+    this.#isKnown = true;
+    return () => {
+      undo();
+      if (turn === this.#turns) this.#isKnown = wasKnown;
+    };
+  }
+
   /** The connection has ended. The next one may be in another database, unless the client selects the same again. */
   ended() {
     this.profile.ended();
+    this.#turns += 1;
     this.#isKnown = false;
   }
 
@@ -56,10 +77,13 @@ class State {
    */
   async look(isSilent = false) {
     const mayAsk = !this.#isRefused && !isSilent && this.#isReady();
+    const turn = this.#turns;
     const present = mayAsk ? await soonOr(this.#answer()) : undefined;
     if (present) {
-      this.profile.told(present);
-      this.#isKnown = true;
+      // The client may have selected another database since the question.
+      const isOfNow = turn === this.#turns;
+      this.profile.told(isOfNow ? present : { ...present, database: undefined });
+      this.#isKnown ||= isOfNow;
     }
     const { database = this.#database(), name } = this.profile;
     return present ?? { database, user: undefined, name };
@@ -125,8 +149,7 @@ function stateOf(client, make, read, ends) {
     const result = send.apply(this, words);
     const sent = read(words, result);
     if (sent) {
-      const undo = state.profile.sends(sent.command);
-      sent.reply.then(undefined, undo);
+      sent.reply.then(undefined, state.hears(sent.command));
     }
     return result;
   };
