@@ -16,7 +16,7 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::profile::Place;
 use crate::profile::Tls;
-use crate::quorum::answers::LastAnswers;
+use crate::quorum::last_answers::LastAnswers;
 
 /// A quorum to be opened, from [`Client::quorum`].
 #[derive(Clone)]

@@ -4,7 +4,6 @@
 //! randomness and the errors.
 
 mod acquire;
-mod answers;
 mod attempt;
 pub(crate) mod builder;
 mod clocks;
@@ -12,6 +11,7 @@ mod contended;
 mod dispatch;
 mod flights;
 pub(crate) mod kept;
+mod last_answers;
 mod lookout;
 mod member;
 mod time;
@@ -24,9 +24,9 @@ use dlock_quorum::{Answer, Call};
 
 use crate::cleanup::Cleanups;
 use crate::server::fault::Fault;
-use answers::LastAnswers;
 use clocks::ServerClocks;
 use contended::Contended;
+use last_answers::LastAnswers;
 use member::Member;
 use wire::Wire;
 
