@@ -28,6 +28,9 @@ func (c *Client) acquire(ctx context.Context, t target, options []Option) (*Lock
 	if err := t.check(); err != nil {
 		return nil, err
 	}
+	if (terms.permits != 1 || terms.slot) && t.before[0] != "DLOCK.SACQUIRE" {
+		return nil, fmt.Errorf("dlock: %s: only a semaphore has permits and slots", t.name)
+	}
 	if isCanceled(ctx) {
 		return nil, fmt.Errorf("dlock: %s: %w", t.name, context.Cause(ctx))
 	}

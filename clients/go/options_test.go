@@ -100,12 +100,20 @@ func TestOptionsThatDoNotFitAreRefused(t *testing.T) {
 		{dlock.WithMaxHold(time.Second), dlock.WithAtLeast(time.Minute)},
 		{dlock.WithAtLeast(-1)},
 		{dlock.WithBeat(-1)},
+		{dlock.WithPermits(2)},
+		{dlock.WithSlot()},
 	} {
 		if _, err := client.Lock(context.Background(), "job", options...); err == nil || errors.Is(err, dlock.ErrUnreachable) {
 			t.Fatalf("the error is %v", err)
 		}
 	}
-	if _, err := client.Semaphore("job", 3).Acquire(context.Background(), dlock.WithSlot(), dlock.WithPermits(2)); err == nil {
-		t.Fatal("two permits have no slot")
+	for _, options := range [][]dlock.Option{
+		{dlock.WithSlot(), dlock.WithPermits(2)}, // A slot is a number of one permit.
+		{dlock.WithPermits(4)},
+	} {
+		permits := client.Semaphore("job", 3)
+		if _, err := permits.Acquire(context.Background(), options...); err == nil || errors.Is(err, dlock.ErrUnreachable) {
+			t.Fatalf("the error is %v", err)
+		}
 	}
 }

@@ -94,7 +94,7 @@ func startCluster(t testing.TB) [2]*server {
 	t.Helper()
 	var nodes [2]*server
 	for i := range nodes {
-		nodes[i] = startServer(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "15000")
+		nodes[i] = startServer(t, "--cluster-enabled", "yes")
 	}
 	nodes[0].call("CLUSTER", "ADDSLOTSRANGE", "0", "8191")
 	nodes[1].call("CLUSTER", "ADDSLOTSRANGE", "8192", "16383")
@@ -114,7 +114,7 @@ func startCluster(t testing.TB) [2]*server {
 func TestASessionBeginsOnTheNextPrimary(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t)
-	replica := startServer(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "15000")
+	replica := startServer(t, "--cluster-enabled", "yes")
 	replica.call("CLUSTER", "MEET", "127.0.0.1", fmt.Sprint(nodes[0].port))
 	eventually(t, "the node knows its primary", func() bool {
 		said, _ := replica.try("CLUSTER", "REPLICATE", nodes[0].call("CLUSTER", "MYID"))
@@ -141,7 +141,7 @@ func TestASessionBeginsOnTheNextPrimary(t *testing.T) {
 func TestALockGoesWhereItsSlotGoes(t *testing.T) {
 	t.Parallel()
 	nodes := startCluster(t)
-	client, err := dlock.NewCluster([]string{"127.0.0.1:1", nodes[0].address()}, dlock.WithSession(12*time.Second))
+	client, err := dlock.NewCluster([]string{"127.0.0.1:1", nodes[0].address()}, dlock.WithSession(patience))
 	if err != nil {
 		t.Fatal(err)
 	}
