@@ -38,7 +38,7 @@ pub(super) fn client(server: &mut Server, call: &Call<'_>) -> Done {
             let name = subcommand.to_ascii_lowercase();
             return Err(format!("ERR wrong number of arguments for 'client|{name}' command"));
         }
-        _ => return Err(format!("ERR unknown subcommand '{}'. Try CLIENT HELP.", shown(&subcommand))),
+        _ => return Err(format!("ERR unknown subcommand '{}'", shown(&subcommand))),
     }
     Ok(())
 }
@@ -82,7 +82,7 @@ fn list(server: &Server, call: &Call<'_>) -> Done {
     match (call.upper(2).as_str(), call.len()) {
         ("", 2) => {}
         ("TYPE", 4) => {
-            let kind = call.upper(3);
+            let kind = kind_named(call.word(3))?;
             clients.retain(|client| kind_of(client) == kind);
         }
         ("ID", 4..) => {
@@ -122,10 +122,11 @@ fn kill(server: &mut Server, call: &Call<'_>) -> Done {
             "USER" if *value == *server.keys.user => {}
             "USER" => return Err(format!("ERR No such user '{}'", shown(&String::from_utf8_lossy(value)))),
             "TYPE" => {
-                let kind = call.upper(at + 1);
+                let kind = kind_named(value)?;
                 chosen.retain(|client| kind_of(client) == kind);
             }
-            "SKIPME" => spares_own = !value.eq_ignore_ascii_case(b"no"),
+            "SKIPME" if value.eq_ignore_ascii_case(b"yes") => spares_own = true,
+            "SKIPME" if value.eq_ignore_ascii_case(b"no") => spares_own = false,
             _ => return Err("ERR syntax error".to_owned()),
         }
     }
@@ -146,6 +147,13 @@ fn end(server: &mut Server, call: &Call<'_>, client: &Rc<Client>) {
 
 fn kind_of(client: &Client) -> &'static str {
     if client.subscriptions() > 0 { "PUBSUB" } else { "NORMAL" }
+}
+
+/// Returns the kind of clients that a word names, as in Redis. Kinds of replication have no clients here.
+fn kind_named(word: &[u8]) -> Result<&'static str, String> {
+    let kinds = ["NORMAL", "PUBSUB", "MASTER", "REPLICA", "SLAVE"];
+    let kind = kinds.into_iter().find(|kind| word.eq_ignore_ascii_case(kind.as_bytes()));
+    kind.ok_or_else(|| format!("ERR Unknown client type '{}'", shown(&String::from_utf8_lossy(word))))
 }
 
 /// Returns the line of a client in the format of Redis, with fewer fields.

@@ -124,7 +124,7 @@ fn command(_: &mut Server, call: &Call<'_>) -> Done {
             let is_named = |one: &&Described| named.is_empty() || named.iter().any(|name| name == one.name);
             Reply::Map(all.iter().filter(is_named).map(Described::docs).collect())
         }
-        other => return Err(format!("ERR unknown subcommand '{}'. Try COMMAND HELP.", shown(other))),
+        other => return Err(format!("ERR unknown subcommand '{}'", shown(other))),
     };
     call.out().reply(&reply);
     Ok(())

@@ -159,6 +159,22 @@ fn a_password_is_asked_for() {
 }
 
 #[test]
+fn what_client_and_command_do_not_know_is_an_error() {
+    let (_server, [mut client]) = with_clients();
+    for (command, error) in [
+        ("CLIENT HELLO", "ERR unknown subcommand 'HELLO'"),
+        ("COMMAND HELLO", "ERR unknown subcommand 'HELLO'"),
+        ("CLIENT LIST TYPE wrong", "ERR Unknown client type 'wrong'"),
+        ("CLIENT KILL TYPE wrong", "ERR Unknown client type 'wrong'"),
+        ("CLIENT KILL ID 1000 SKIPME perhaps", "ERR syntax error"),
+    ] {
+        assert_eq!(client.error(command), error, "{command}");
+    }
+    assert_eq!(client.text("CLIENT LIST TYPE replica"), "");
+    assert_eq!(client.int("CLIENT KILL ID 1000 SKIPME no"), 0);
+}
+
+#[test]
 fn tools_find_commands_docs_and_clients() {
     let (_server, [mut client]) = with_clients();
     let count = client.int("COMMAND COUNT");
