@@ -2,7 +2,7 @@
 
 use dlock_core::engine::{Input, Lost, Role};
 use dlock_core::{Engine, Keyspace};
-use dlock_testkit::keyspace::name;
+use dlock_testkit::keyspace::{KeyName, name};
 
 use super::{Interpreter, key_name};
 use crate::options::Words;
@@ -10,13 +10,13 @@ use crate::options::Words;
 impl Interpreter {
     /// Runs a command that changes keys, on the primary and on the replica. Returns the reply.
     pub(super) fn change_keys(&mut self, command: &str, words: &mut Words) -> String {
-        self.replicate();
         let (now, key) = (self.space.ms(), self.key.clone());
         let was_there = u8::from(self.space.exists(&key));
         match command {
             "expire" => {
                 let at = now + words.number();
                 self.space.set_expiry(&key, Some(at));
+                // A time in the past has deleted the key, which is replicated as such.
                 if at > now {
                     self.replica.set_expiry(&key, Some(at));
                 }
@@ -28,23 +28,25 @@ impl Interpreter {
                 was_there.to_string()
             }
             "del" => {
-                let lost = Lost::of(name(&key), self.space.lock(&key), self.space.now());
-                self.engine.lose(&lost);
+                self.lose(&key);
                 self.space.delete(&key);
                 was_there.to_string()
             }
             "set" => {
+                self.lose(&key);
                 self.space.set_other(&key);
-                self.space.replicate_to(&mut self.replica, &mut self.memory);
+                self.replicate_removal();
                 self.replica.set_other(&key);
                 "OK".to_owned()
             }
             "rename" => {
                 let to = key_name(words.word());
-                if !self.space.rename(&key, &to) {
+                if was_there == 0 {
                     return "ERR no such key".to_owned();
                 }
-                self.space.replicate_to(&mut self.replica, &mut self.memory);
+                self.lose(&to);
+                self.space.rename(&key, &to);
+                self.replicate_removal();
                 self.replica.rename(&key, &to);
                 "OK".to_owned()
             }
@@ -52,8 +54,9 @@ impl Interpreter {
                 let from = key_name(words.word());
                 let expiry = words.next().map(|ms| now + ms.parse::<u64>().expect("a number of ms"));
                 let bytes = self.space.dump(&from).expect("a lock to restore");
+                self.lose(&key);
                 let lock = self.space.restore(&key, &bytes, expiry);
-                self.space.replicate_to(&mut self.replica, &mut self.memory);
+                self.replicate_removal();
                 self.replica.restore(&key, &bytes, expiry);
                 self.engine.memory_mut().tokens.observe_all(lock.stored_holds());
                 self.engine.input(Input::Restored(name(&key)), self.space.now());
@@ -61,7 +64,9 @@ impl Interpreter {
             }
             "flush" => {
                 let db = words.next().map(|db| db.parse().expect("a database"));
-                self.engine.log_flush(db, self.space.now());
+                if self.space.names().iter().any(|name| db.is_none_or(|db| db == name.0)) {
+                    self.engine.log_flush(db, self.space.now());
+                }
                 self.space.flush(db);
                 self.replica.flush(db);
                 self.engine.input(Input::Flushed(db), self.space.now());
@@ -81,6 +86,18 @@ impl Interpreter {
             }
             _ => self.happen(command),
         }
+    }
+
+    /// Tells the engine of the lock that a command is about to remove.
+    fn lose(&mut self, key: &KeyName) {
+        if self.space.exists(key) {
+            self.engine.lose(&Lost::of(name(key), self.space.lock(key), self.space.now()));
+        }
+    }
+
+    /// Removes on the replica what a command has overwritten, before the replica runs that command, too.
+    fn replicate_removal(&mut self) {
+        self.space.replicate_to(&mut self.replica, &mut self.memory);
     }
 
     /// Runs a command that changes the server: its role, or the data and the engine by a reload or a restart.
