@@ -1,7 +1,7 @@
 //! Elect a leader, and watch who leads: the holder of a lock is the leader, for as long as its connection is open.
 //!
-//! Start a server with the module (`make run`), then `cargo run --example elect_a_leader`. `DLOCK_URL`
-//! names another server.
+//! Start a server with the module (`make run`), then `cargo run -p dlock-client --example elect_a_leader`.
+//! `DLOCK_URL` names another server.
 
 use dlock_client::{Client, Error};
 

@@ -1,7 +1,7 @@
 //! Waits for a lock, works for as long as the lock is held, and releases it.
 //!
-//! Start a server with the module (`make run`), then `cargo run --example hold_a_lock`. `DLOCK_URL`
-//! names another server.
+//! Start a server with the module (`make run`), then `cargo run -p dlock-client --example hold_a_lock`.
+//! `DLOCK_URL` names another server.
 
 use std::time::Duration;
 

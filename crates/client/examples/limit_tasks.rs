@@ -1,7 +1,7 @@
 //! Let at most two of four tasks work at a time. The limit holds for the tasks of all programs together.
 //!
-//! Start a server with the module (`make run`), then `cargo run --example limit_tasks`. `DLOCK_URL`
-//! names another server.
+//! Start a server with the module (`make run`), then `cargo run -p dlock-client --example limit_tasks`.
+//! `DLOCK_URL` names another server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,7 +1,7 @@
 //! Use locks in a program without tokio: a thread in the background renews them.
 //!
-//! Start a server with the module (`make run`), then `cargo run --example without_tokio`. `DLOCK_URL`
-//! names another server.
+//! Start a server with the module (`make run`), then `cargo run -p dlock-client --example without_tokio`.
+//! `DLOCK_URL` names another server.
 
 use std::time::Duration;
 

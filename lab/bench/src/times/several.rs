@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use dlock_testkit::random::Random;
+
 use super::note_rounds;
 use crate::connection::Connection;
 use crate::contenders::{COMPARE_AND_DELETE, script};
@@ -99,15 +101,14 @@ struct Client {
     means: Means,
     owner: Vec<u8>,
     delete: Vec<u8>,
-    /// Counts draws; each draw chooses a lock or a pause.
-    turn: usize,
+    random: Random,
 }
 
 impl Client {
     fn connect(open: &Open, means: Means, number: usize) -> Result<Self, Error> {
         let mut connection = open.server.connect()?;
         let delete = script(&mut connection, COMPARE_AND_DELETE)?;
-        Ok(Self { connection, means, owner: owners::owner(number), delete, turn: number * 1_000_003 })
+        Ok(Self { connection, means, owner: owners::owner(number), delete, random: Random::seeded(number as u64) })
     }
 
     /// Returns how long it took to get both locks each time, in milliseconds.
@@ -133,9 +134,7 @@ impl Client {
     }
 
     fn draw(&mut self, end: usize) -> usize {
-        self.turn += 1;
-        let drawn = owners::owner(self.turn);
-        drawn.iter().fold(0, |sum, byte| (sum * 31 + usize::from(*byte)) % 65_521) % end
+        self.random.below(end as u64) as usize
     }
 
     fn enter(&mut self, keys: [&[u8]; 2]) -> Result<(), Error> {
