@@ -149,12 +149,13 @@ fn begin_to_wait(
             }
             block(context, first, timeout_ms.unwrap_or(0), &waiter);
         }
+        // Does not happen: a request that waits has a waiter.
         None => context.reply_nil(),
     }
 }
 
 /// Returns the client to bind a hold to, which must be connected, if the command binds one; else the client that may
-/// wait.
+/// wait, and 0 if none may.
 pub(super) fn client(
     context: &Context<'_>,
     flags: Flags,

@@ -30,7 +30,7 @@ TIMEFORMAT='%R %U %S'
 cli=$(SERVER=${DLOCK_SERVER:-} scripts/server cli)
 PATH=$PWD/target/languages/node/bin:$PATH
 checkout=$PWD
-packages=${DLOCK_PACKAGES:-}
+packages=${DLOCK_PACKAGES:+$(realpath "$DLOCK_PACKAGES")}
 home=$(mktemp -d)
 trap 'rm -rf "$home"' EXIT
 
@@ -46,12 +46,14 @@ package() {
     local crate
     mkdir "$home/files" "$home/.cargo"
     if [[ $packages ]]; then
-        cp "$packages"/python/*.whl "$packages"/node/*.tgz "$packages"/crates/*.crate "$home/files"
+        find "$packages" \( -name '*.whl' -o -path '*/node/*.tgz' -o -name '*.crate' \) -exec cp -t "$home/files" {} +
     else
         build
     fi
     echo '[patch.crates-io]' >"$home/.cargo/config.toml"
     for crate in core memory quorum client agent cli; do
+        # The users that are named may need no crate.
+        compgen -G "$home/files/dlock-$crate-*.crate" >/dev/null || continue
         mkdir "$home/files/dlock-$crate"
         tar -xzf "$home/files/dlock-$crate"-*.crate -C "$home/files/dlock-$crate" --strip-components 1
         [[ $crate == cli ]] || echo "dlock-$crate = { path = '$home/files/dlock-$crate' }" >>"$home/.cargo/config.toml"

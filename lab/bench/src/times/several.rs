@@ -63,14 +63,11 @@ pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Resul
             }
         }
     }
-    let [together, ordered, back_off] = &results;
+    let [_, ordered, back_off] = &results;
     for (means, rates, longest) in &results {
         note_rounds(ledger, ["several-rate", "several-rate-ratio/of"], means.name(), rates, &ordered.1);
         note_rounds(ledger, ["several-longest", "several-longest-ratio/of"], means.name(), longest, &back_off.2);
     }
-    // The two ratios that have a target (`rows.rs`).
-    note_rounds(ledger, ["several-rate", "several-rate-ratio"], "macquire-ordered", &together.1, &ordered.1);
-    note_rounds(ledger, ["several-longest", "several-longest-ratio"], "macquire-try", &together.2, &back_off.2);
     Ok(())
 }
 

@@ -9,6 +9,6 @@ pub struct Call<'a> {
     pub name: Name<'a>,
     /// The time at which the command runs.
     pub now: Now,
-    /// The client that sent the command.
+    /// The client that sent the command; 0 for a request that neither waits nor binds a hold to its connection.
     pub client: ClientId,
 }

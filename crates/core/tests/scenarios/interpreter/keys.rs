@@ -1,10 +1,10 @@
 //! Changes to keys and to the server.
 
 use dlock_core::engine::{Input, Lost, Role};
-use dlock_core::{Engine, Keyspace};
+use dlock_core::Keyspace;
 use dlock_testkit::keyspace::{KeyName, name};
 
-use super::{Interpreter, key_name};
+use super::{Interpreter, key_name, new_engine};
 use crate::options::Words;
 
 impl Interpreter {
@@ -15,6 +15,9 @@ impl Interpreter {
         match command {
             "expire" => {
                 let at = now + words.number();
+                if at <= now {
+                    self.lose(&key);
+                }
                 self.space.set_expiry(&key, Some(at));
                 // A time in the past has deleted the key, which is replicated as such.
                 if at > now {
@@ -44,6 +47,7 @@ impl Interpreter {
                 if was_there == 0 {
                     return "ERR no such key".to_owned();
                 }
+                self.lose(&key);
                 self.lose(&to);
                 self.space.rename(&key, &to);
                 self.replicate_removal();
@@ -64,7 +68,12 @@ impl Interpreter {
             }
             "flush" => {
                 let db = words.next().map(|db| db.parse().expect("a database"));
-                if self.space.names().iter().any(|name| db.is_none_or(|db| db == name.0)) {
+                if self
+                    .space
+                    .names()
+                    .iter()
+                    .any(|name| db.is_none_or(|db| db == name.0) && !self.space.lock(name).is_empty())
+                {
                     self.engine.log_flush(db, self.space.now());
                 }
                 self.space.flush(db);
@@ -88,7 +97,7 @@ impl Interpreter {
         }
     }
 
-    /// Tells the engine of the lock that a command is about to remove.
+    /// Tells the engine of the lock that a command is about to remove. Of those that expire, it is told nothing here.
     fn lose(&mut self, key: &KeyName) {
         if self.space.exists(key) {
             self.engine.lose(&Lost::of(name(key), self.space.lock(key), self.space.now()));
@@ -122,7 +131,7 @@ impl Interpreter {
             }
             "restart" => {
                 self.space.reload();
-                self.engine = Engine::new(8, self.engine.settings());
+                self.engine = new_engine(8, &self.configured);
                 for key in self.space.names() {
                     self.engine.memory_mut().tokens.observe_all(self.space.lock(&key).stored_holds());
                 }

@@ -63,14 +63,21 @@ pub struct Interpreter {
     answered: Vec<String>,
 }
 
+/// Returns an engine of a server that has just started, with the settings that a scenario has changed.
+fn new_engine(seed: u64, configured: &BTreeMap<Setting, i64>) -> Engine<u64> {
+    let value = |setting: Setting| configured.get(&setting).copied().unwrap_or(setting.range().default);
+    let mut engine = Engine::new(seed, Settings::of(value));
+    engine.log_mut().identify_by(|_| Some(Peer { addr: [].into(), name: None }));
+    engine.log_mut().configure(LogSettings::of(value));
+    engine
+}
+
 impl Default for Interpreter {
     fn default() -> Interpreter {
-        let mut engine = Engine::new(7, Settings::of(|setting| setting.range().default));
-        engine.log_mut().identify_by(|_| Some(Peer { addr: [].into(), name: None }));
         Interpreter {
             key: (0, b"lock".to_vec()),
             space: MemoryKeyspace::at(BEGIN_MS),
-            engine,
+            engine: new_engine(7, &BTreeMap::new()),
             configured: BTreeMap::new(),
             role: Role::Primary,
             replica: MemoryKeyspace::default(),
