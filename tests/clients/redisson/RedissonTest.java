@@ -71,7 +71,7 @@ final class RedissonTest {
         void run() throws Exception;
     }
 
-    /** Returns steps that each take one kind of lock of Redisson under this name; a semaphore has a key once it has permits. */
+    /** Returns steps after which a kind of lock of Redisson has this key. A semaphore has it once its permits are set. */
     private static Map<String, Use> locks(String name) {
         Map<String, Use> locks = new LinkedHashMap<>();
         locks.put("RLock", () -> redisson.getLock(name).lock());

@@ -1,7 +1,7 @@
 //! Changes to keys and to the server.
 
-use dlock_core::engine::{Input, Lost, Role};
 use dlock_core::Keyspace;
+use dlock_core::engine::{Input, Lost, Role};
 use dlock_testkit::keyspace::{KeyName, name};
 
 use super::{Interpreter, key_name, new_engine};
