@@ -69,7 +69,8 @@ def count(server: str, module: str, hand_offs: int, out: pathlib.Path) -> None:
     """Runs a server under callgrind that hands a lock over this often, and writes the instructions to `out`."""
     port, held = free_port()
     options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(out.parent), "--loglevel", "warning"]
-    valgrind = ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={out}"]
+    # The server may be a script that runs the program. A script that becomes the program writes the same file, later.
+    valgrind = ["valgrind", "-q", "--tool=callgrind", "--trace-children=yes", f"--callgrind-out-file={out}"]
     # Waits are long under callgrind. Without log-wait -1, writing them to the log would be counted.
     options += ["--loadmodule", module, "log-wait", "-1"]
     process = subprocess.Popen([*valgrind, server, *options], stdout=subprocess.DEVNULL)
