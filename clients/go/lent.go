@@ -11,10 +11,11 @@ import (
 
 // Conn is a connection of another client, such as go-redis or redigo. One goroutine uses it at a time.
 type Conn interface {
-	// Do sends commands in one piece, each with its arguments, and returns a reply for each: nil, an integer, a text
-	// ([]byte or string), a slice or map of these, or, if the server answered with an error, an error value. The error
-	// that Do itself returns says that some reply was not read. Do ends with ctx. The deadline of ctx is that of the
-	// last reply; ctx has none if the replies may take any time. A Do that cannot be interrupted may take longer.
+	// Do sends commands in one piece, each with its arguments, and returns a reply for each: nil, an int or int64, a text
+	// ([]byte or string), a []any, map[any]any or map[string]any of these, or, if the server answered with an error, an
+	// error value. The error that Do itself returns says that some reply was not read. Do ends with ctx. The deadline of
+	// ctx is that of the last reply; ctx has none if the replies may take any time. A Do that cannot be interrupted may
+	// take longer.
 	Do(ctx context.Context, commands ...[]string) ([]any, error)
 	// Close is called once, when no Do is under way. It gives the connection back to where it came from. If a Do has
 	// failed, it closes the connection: a late reply would be taken for that to another command.

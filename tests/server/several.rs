@@ -48,11 +48,9 @@ fn all_or_none() {
 #[test]
 fn every_hold_has_the_same_token_lease_and_session() {
     let (server, mut session) = Server::start().with_client();
-    let before = session.now();
-    let token = session.int("DLOCK.MACQUIRE 3 x y z a PX 5000 SESSION");
+    let token = session.leaves("x", 5000, "DLOCK.MACQUIRE 3 x y z a PX 5000 SESSION");
     let ends: BTreeSet<_> = ["x", "y", "z"].iter().map(|key| session.end_of(key)).collect();
     assert_eq!(ends.len(), 1, "one deadline");
-    assert!((before + 4998..=session.now() + 5002).contains(ends.first().unwrap()));
     let id = session.id();
     for key in ["x", "y", "z"] {
         assert_eq!(session.session_of(key, "a", "exclusive"), Some(id));
@@ -324,8 +322,8 @@ fn a_transaction_with_a_release_hands_over_to_a_waiter_for_all() {
 fn a_replica_takes_none() {
     let (_server, replica) = Server::start().with_replica();
     let mut client = replica.client();
-    for writable in ["yes", "no"] {
-        client.ok(format!("CONFIG SET replica-read-only {writable}"));
+    for read_only in ["yes", "no"] {
+        client.ok(format!("CONFIG SET replica-read-only {read_only}"));
         assert!(client.error("DLOCK.MACQUIRE 2 x y a").starts_with("READONLY "));
     }
     assert_eq!(client.int("DBSIZE"), 0);

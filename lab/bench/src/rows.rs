@@ -70,8 +70,8 @@ pub static ROWS: [Row; 26] = rows! {
     "MACQUIRE PX + RELEASE of 8 locks / script: SET NX PX of all or none, instructions" =>
         [at_most("", "instructions/none/macquire-8", "instructions/none/set-all-8", 0.6)],
     "32 clients that need 2 of 16 locks" => [
-        ratio("longest wait / try and back off", "several-longest-ratio/of/macquire", Bound::AtMost(0.2)),
-        ratio("rate / ordered locks", "several-rate-ratio/of/macquire", Bound::AtLeast(1.0)),
+        ratio("longest wait / try and back off", "several-longest-ratio/macquire", Bound::AtMost(0.2)),
+        ratio("rate / ordered locks", "several-rate-ratio/macquire", Bound::AtLeast(1.0)),
     ],
     "longest stall, ms" => stalls::TARGETS,
     "session locks held through an attack" => attacks::TARGETS,

@@ -28,7 +28,8 @@ pub(super) fn client(server: &mut Server, call: &Call<'_>) -> Done {
             return call.ok();
         }
         ("SETINFO", 4) => return set_info(call),
-        ("NO-EVICT" | "NO-TOUCH", 3) => return call.ok(),
+        ("NO-EVICT" | "NO-TOUCH", 3) if ["ON", "OFF"].contains(&call.upper(2).as_str()) => return call.ok(),
+        ("NO-EVICT" | "NO-TOUCH", 3) => return Err("ERR syntax error".to_owned()),
         ("UNBLOCK", 3 | 4) => return unblock(server, call),
         ("KILL", 3..) => return kill(server, call),
         ("PAUSE" | "UNPAUSE" | "TRACKING" | "CACHING" | "REPLY" | "GETREDIR" | "TRACKINGINFO", _) => {
@@ -44,10 +45,13 @@ pub(super) fn client(server: &mut Server, call: &Call<'_>) -> Done {
 }
 
 fn set_info(call: &Call<'_>) -> Done {
-    let value = call.word(3);
-    if value.len() > 256 || !value.iter().all(u8::is_ascii_graphic) {
-        let option = call.upper(2).to_ascii_lowercase();
+    let (value, option) = (call.word(3), call.upper(2).to_ascii_lowercase());
+    if !value.iter().all(u8::is_ascii_graphic) {
         return Err(format!("ERR {} cannot contain spaces, newlines or special characters.", shown(&option)));
+    }
+    // Redis has no such limit. Without one, a client could make the server keep and list a text of any length.
+    if value.len() > 256 {
+        return Err(format!("ERR {} must have 256 bytes at most", shown(&option)));
     }
     let mut library = call.client.library.borrow_mut();
     match call.upper(2).as_str() {
@@ -65,13 +69,14 @@ fn id_of(word: &[u8]) -> Option<u64> {
 
 /// `CLIENT UNBLOCK id [TIMEOUT | ERROR]`.
 fn unblock(server: &mut Server, call: &Call<'_>) -> Done {
-    let error = match call.upper(3).as_str() {
-        "" | "TIMEOUT" => None,
-        "ERROR" => Some("UNBLOCKED client unblocked via CLIENT UNBLOCK"),
+    let error = match (call.len(), call.upper(3).as_str()) {
+        (3, _) | (_, "TIMEOUT") => None,
+        (_, "ERROR") => Some("UNBLOCKED client unblocked via CLIENT UNBLOCK"),
         _ => return Err("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR".to_owned()),
     };
-    let id = id_of(call.word(2)).ok_or("ERR value is not an integer or out of range")?;
-    let is_done = server::find(id).is_some_and(|client| server.end_wait(&client, error));
+    let id: Option<i64> = std::str::from_utf8(call.word(2)).ok().and_then(|word| word.parse().ok());
+    let id = id.ok_or("ERR value is not an integer or out of range")?;
+    let is_done = u64::try_from(id).ok().and_then(server::find).is_some_and(|client| server.end_wait(&client, error));
     call.out().integer(u64::from(is_done));
     Ok(())
 }

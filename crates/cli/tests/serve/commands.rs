@@ -167,11 +167,17 @@ fn what_client_and_command_do_not_know_is_an_error() {
         ("CLIENT LIST TYPE wrong", "ERR Unknown client type 'wrong'"),
         ("CLIENT KILL TYPE wrong", "ERR Unknown client type 'wrong'"),
         ("CLIENT KILL ID 1000 SKIPME perhaps", "ERR syntax error"),
+        ("CLIENT NO-EVICT perhaps", "ERR syntax error"),
+        ("CLIENT UNBLOCK 7 perhaps", "ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"),
     ] {
         assert_eq!(client.error(command), error, "{command}");
     }
     assert_eq!(client.text("CLIENT LIST TYPE replica"), "");
     assert_eq!(client.int("CLIENT KILL ID 1000 SKIPME no"), 0);
+    assert_eq!(client.int("CLIENT UNBLOCK -1"), 0);
+    assert_eq!(client.error(["CLIENT", "UNBLOCK", "7", ""]), "ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR");
+    let long = "x".repeat(257);
+    assert_eq!(client.error(["CLIENT", "SETINFO", "LIB-NAME", &long]), "ERR lib-name must have 256 bytes at most");
 }
 
 #[test]

@@ -139,9 +139,9 @@ fn sized(ledger: &Ledger, rows: &[(&str, &str)], sizes: [usize; 3]) -> Vec<Vec<S
 pub fn contention(ledger: &Ledger) -> String {
     let columns = [
         ("several-rate", "per second"),
-        ("several-rate-ratio/of", "rate / ordered"),
+        ("several-rate-ratio", "rate / ordered"),
         ("several-longest", "longest wait, ms"),
-        ("several-longest-ratio/of", "longest wait / back off"),
+        ("several-longest-ratio", "longest wait / back off"),
     ];
     let row = |means: Means| {
         let cells = columns.map(|(sort, _)| ledger.figure(&format!("{sort}/{}", means.name())).map(spread));

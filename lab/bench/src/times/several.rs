@@ -65,8 +65,8 @@ pub fn measure(programs: &Programs, rounds: usize, ledger: &mut Ledger) -> Resul
     }
     let [_, ordered, back_off] = &results;
     for (means, rates, longest) in &results {
-        note_rounds(ledger, ["several-rate", "several-rate-ratio/of"], means.name(), rates, &ordered.1);
-        note_rounds(ledger, ["several-longest", "several-longest-ratio/of"], means.name(), longest, &back_off.2);
+        note_rounds(ledger, ["several-rate", "several-rate-ratio"], means.name(), rates, &ordered.1);
+        note_rounds(ledger, ["several-longest", "several-longest-ratio"], means.name(), longest, &back_off.2);
     }
     Ok(())
 }

@@ -26,9 +26,10 @@ impl Interpreter {
                 was_there.to_string()
             }
             "persist" => {
+                let had_end = self.space.expiry(&key).flatten().is_some();
                 self.space.set_expiry(&key, None);
                 self.replica.set_expiry(&key, None);
-                was_there.to_string()
+                u8::from(had_end).to_string()
             }
             "del" => {
                 self.lose(&key);
