@@ -64,15 +64,7 @@ type lent struct {
 
 // borrow gets a connection of the other client. A connection that comes too late is given back.
 func (p *profile) borrow(ctx context.Context) (*conn, error) {
-	lends := func() (Conn, error) {
-		c, err := p.open(ctx)
-		if ctx.Err() != nil && err == nil {
-			c.Close()
-			err = ctx.Err()
-		}
-		return c, err
-	}
-	c, err := within(ctx, lends, func(c Conn) { c.Close() })
+	c, err := within(ctx, func() (Conn, error) { return p.open(ctx) }, func(c Conn) { c.Close() })
 	if err != nil {
 		return nil, err
 	}

@@ -81,6 +81,10 @@ func within[T any](ctx context.Context, makes func() (T, error), discard func(T)
 	}()
 	select {
 	case r := <-made:
+		if r.err == nil && ctx.Err() != nil { // Both may be ready.
+			discard(r.made)
+			return r.made, context.Cause(ctx)
+		}
 		return r.made, r.err
 	case <-ctx.Done():
 		go func() {

@@ -243,7 +243,7 @@ fn the_server_finds_every_key_of_a_request_that_is_carried_out() {
 #[test]
 fn permission_is_needed_for_every_key() {
     let (server, mut admin) = Server::start().with_client();
-    admin.ok("ACL SETUSER worker on >secret ~job:* +dlock.macquire +dlock.release");
+    admin.ok("ACL SETUSER worker on >secret ~job:* +dlock.macquire");
     admin.ok("ACL SETUSER reader on >secret %R~* %RW~job:* +dlock.macquire");
     for user in ["worker", "reader"] {
         let mut client = server.client();

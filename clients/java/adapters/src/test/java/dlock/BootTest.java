@@ -81,10 +81,8 @@ final class BootTest {
         }
     }
 
-    /** Each with meters of its own. */
-    @Configuration(proxyBeanMethods = false)
-    @EnableAutoConfiguration
-    static class WithTwoClients {
+    /** Each client with meters of its own. */
+    static class TwoClients {
         static TestServer server;
 
         @Bean
@@ -108,10 +106,14 @@ final class BootTest {
         }
     }
 
-    /** The same, without Actuator. */
+    @Configuration(proxyBeanMethods = false)
+    @EnableAutoConfiguration
+    static class WithTwoClients extends TwoClients {}
+
+    /** Without Actuator. */
     @Configuration(proxyBeanMethods = false)
     @ImportAutoConfiguration({DLockAutoConfiguration.class, DLockRegistryAutoConfiguration.class})
-    static class WithTwoClientsAndOwnRegistry extends WithTwoClients {
+    static class WithTwoClientsAndOwnRegistry extends TwoClients {
         @Bean
         MeterRegistry registry() {
             return new SimpleMeterRegistry();
@@ -180,7 +182,7 @@ final class BootTest {
     @ValueSource(classes = {WithTwoClients.class, WithTwoClientsAndOwnRegistry.class})
     void an_application_may_have_two_clients(Class<?> application) throws Exception {
         try (TestServer server = TestServer.start()) {
-            WithTwoClients.server = server;
+            TwoClients.server = server;
             try (ConfigurableApplicationContext context = run(application)) {
                 context.getBean("orders", DLockClient.class).lock("order").acquire().release();
                 MeterRegistry registry = context.getBean(MeterRegistry.class);
