@@ -431,8 +431,11 @@ def results(replies: list[Any]) -> list[Any]:
 
 
 def of_primary(replies: list[Any]) -> list[Any]:
-    """Returns the replies, errors included. Raises `NotPrimary` if one of them shows that the server is no primary."""
+    """Returns the replies, error replies included. Raises `NotPrimary` if one of them shows that the server is no
+    primary, and an error that stands for a reply which did not come."""
     for reply in replies:
+        if isinstance(reply, Exception) and not isinstance(reply, ResponseError):
+            raise reply
         if isinstance(reply, ResponseError) and not isinstance(reply, MOVING):
             if isinstance(failure := explained(reply), NotPrimary):
                 raise failure
