@@ -18,7 +18,7 @@ import redis
 
 import redis_dlock
 import redis_dlock.asyncio
-from cutting import Relay
+from cutting import CuttingProxy, Relay
 from kit import AsyncioKit, Kit, Took, address, certain_again, command, info, soon, waiters
 from machine import free_port
 from servers import Server
@@ -254,6 +254,44 @@ async def test_a_deleted_lock_is_lost_with_the_next_heartbeat(kit: Kit, client: 
     assert not lost_already(other)
     with pytest.raises(redis_dlock.LockNotOwnedError):
         await locks[1].release()
+    await session.close()
+
+
+async def test_a_lock_that_the_server_may_lack_is_lost_unless_it_is_bound_again(
+    kit: Kit, client: redis.Redis
+) -> None:
+    """Heartbeats go on, and tell how many locks the server has. Nobody learns which ones."""
+    proxy = CuttingProxy()
+    session, own = await opened(kit, kit.client_of(proxy.address), timeout=3)
+    locks = [kit.extra(f"job:{number}", client=own, session=session) for number in range(2)]
+    for lock in locks:
+        assert await lock.acquire()
+    losses = [lock.lost for lock in locks]
+    proxy.cut("DLOCK.RENEW", times=1_000_000)
+    client.delete("job:1")
+    certain = time.monotonic() + locks[0].remaining
+    await eventually("a heartbeat has found it", lambda: proxy.cuts > 0)
+    assert time.monotonic() + max(lock.remaining for lock in locks) <= certain + 0.001
+    for lost in losses:
+        assert await is_lost(lost)
+    assert session.is_open
+    proxy.cut("DLOCK.RENEW", 0)
+    await session.close()
+    proxy.close()
+
+
+async def test_a_lock_that_a_call_has_not_found_is_lost(kit: Kit, client: redis.Redis) -> None:
+    session, own = await opened(kit, timeout=3)
+    # The lease is long, so that the session does not ask for a cap.
+    lock = kit.extra("job", client=own, session=session, timeout=600)
+    assert await lock.acquire()
+    lost = lock.lost
+    # The number of locks of the session is as the client expects it.
+    command(client, "DLOCK.ACQUIRE", "other", "somebody", "PX", 60_000, "SESSIONID", session.id)
+    client.delete("job")
+    with pytest.raises(redis_dlock.LockNotOwnedError):
+        await lock.extend(10)
+    assert await is_lost(lost)
     await session.close()
 
 

@@ -80,8 +80,19 @@ class LivesTest < Minitest::Test
     life.sends(300)
     life.ok(301)
     assert_equal 898, hold.until
-    hold.bound
+    hold.bound(302)
     assert_equal 1198, hold.until
+  end
+
+  def test_a_hold_that_is_bound_too_late_stays_lost
+    life = opened
+    hold = kept(life)
+    hold.unbind(life.until)
+    life.sends(300)
+    life.ok(301)
+    hold.bound(898)
+    assert_equal [:lost, 898], [hold.state, hold.until]
+    refute hold.claims?(899)
   end
 
   def test_a_cap_is_asked_for_before_it_may_end_the_hold
@@ -165,6 +176,29 @@ class SessionsTest < Minitest::Test
       assert deleted.wait_lost(10)
       held.check!
     end
+  end
+
+  # Heartbeats go on, and tell how many locks the server has. Nobody learns which ones.
+  def believed_no_longer(**how)
+    losing("DLOCK.RENEW", Always.new, **how) do |url, lost|
+      locks = Dlock.new(url)
+      locks.session(timeout: 3) do |session|
+        holds = ["", ":other"].map { |ending| locks.lock(key + ending, session: session) }
+        redis.del(key)
+        certain = session.life.until
+        soon("a heartbeat has found it, and the locks are not bound") { lost.any? }
+        soon("heartbeats go on") { session.life.until > certain }
+        assert holds.all? { |hold| hold.until <= certain }, "they do not stand for the locks"
+        assert holds.all? { |hold| hold.wait_lost(10) }
+        refute_predicate session, :lost?
+      end
+    end
+  end
+
+  def test_a_lock_that_the_server_may_lack_is_lost_if_the_answer_to_its_binding_is_lost = believed_no_longer
+
+  def test_a_lock_that_the_server_may_lack_is_lost_if_its_binding_is_refused
+    believed_no_longer(instead: "-NOREPLICAS Not enough good replicas to write.\r\n" * 2, refused: true)
   end
 
   def test_a_wait_finds_the_session_that_was_opened_again

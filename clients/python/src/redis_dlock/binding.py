@@ -140,7 +140,9 @@ class Binding:
             session.take(self)
 
     def look_now(self) -> None:
-        """Has the session send a heartbeat now, because the server said that it has no such hold."""
+        """Has the session bind the hold again now, because the server said that it has no such hold."""
+        if self.unbound is None:
+            self.unbound = self._session._until
         self._session.missing()
 
     def changed(self) -> None:

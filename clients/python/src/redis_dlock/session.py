@@ -221,10 +221,11 @@ class SessionBase:
                 sent = self._sends(sent)
                 [bound] = yield [self._command("XX")]
         redis_py.results([bound])
+        self._doubt(known, bound)
         if self._is_closed() or not self._confirmed(sent):
             return
         self._not_open = None
-        yield from self._bind(known, bound)
+        yield from self._bind()
         yield from self._ask_caps()
         for owed in list(self._owed):
             yield from owed.round()
@@ -262,18 +263,21 @@ class SessionBase:
             if binding.unbound is None:
                 binding.unbound = self._until
 
-    def _bind(self, known: list[Binding], bound: int) -> Round:
-        """Binds locks again: all `known` ones if the server lacks one of them, else those that are marked as unbound.
+    def _doubt(self, known: list[Binding], bound: int) -> None:
+        """Marks locks as unbound if the server has fewer of them than it should: nobody knows yet which ones it lacks.
+        Until it is bound again, each is certain only for as long as it was before this heartbeat.
 
         `known`: the locks that the session had when the heartbeat was sent. `bound`: the number of holds that the
         server has bound to the session.
         """
-        known = [each for each in known if each in self._bindings]
+        known = [each for each in known if each in self._bindings and each.unbound is None]
         if bound < sum(len(each.bind) for each in known):
-            again = known
-        else:
-            again = [each for each in list(self._bindings) if each.unbound is not None]
-        for some in self._pieces(again):
+            for each in known:
+                each.unbound = self._until
+
+    def _bind(self) -> Round:
+        """Binds the locks again that are marked as unbound."""
+        for some in self._pieces([each for each in list(self._bindings) if each.unbound is not None]):
             replies = yield [command for each in some for command in each.bind]
             for each in some:
                 self._bound(each, [replies.pop(0) for _ in each.bind])
@@ -282,12 +286,11 @@ class SessionBase:
         """Takes the replies to a binding. After an error it is tried again, until the hold is not certain any more."""
         if any(isinstance(reply, redis_py.MOVING) for reply in replies):
             self._strayed = True
-            binding.unbound = self._until if binding.unbound is None else binding.unbound
         elif None in replies:
             self._lose_some([binding], "the server has no such hold")
         elif any(isinstance(reply, ResponseError) and redis_py.wrong_type(reply) for reply in replies):
             self._lose_some([binding], "the key is no lock any more")
-        elif not any(isinstance(reply, ResponseError) for reply in replies):
+        elif not any(isinstance(reply, ResponseError) for reply in replies) and time.monotonic() < binding.ends():
             binding.unbound = None
 
     def _ask_caps(self) -> Round:

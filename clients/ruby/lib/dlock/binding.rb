@@ -154,10 +154,14 @@ module Dlock
 
     def unbound? = !@unbound.nil?
 
-    # The server does not have the hold bound to the session. `certain`: until when the session was certain.
+    # The server does not have the hold bound to the session, or may not have it. `certain`: until when the session was
+    # certain before that.
     def unbind(certain) = @unbound ||= certain
 
-    def bound = @unbound = nil
+    # The server has answered that it has bound the hold. A hold that is over stays lost.
+    def bound(now)
+      @unbound = nil if claims?(now)
+    end
 
     # Whether a cap may end the hold before `at`, so that the server must be asked for the cap.
     def cap_near?(at) = !@told && @cap < at

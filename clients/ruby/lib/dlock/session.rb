@@ -188,24 +188,21 @@ module Dlock
 
     # A heartbeat, and what follows from its answer.
     def round
-      known = holds.reject { |hold| hold.kept(&:unbound?) }
-      bound = beat_once
-      return unless bound.is_a?(Integer)
+      return unless beat_once(holds.reject { |hold| hold.kept(&:unbound?) }).is_a?(Integer)
 
-      there = holds
-      bind(bound < (known & there).sum(&:size) ? there : there.select { |hold| hold.kept(&:unbound?) })
+      bind(holds.select { |hold| hold.kept(&:unbound?) })
       learn
       pay
     rescue Error, ArgumentError => e
       failed(e)
     end
 
-    # Returns how many holds the server has bound; else something that is no number.
-    def beat_once
+    # Returns how many holds the server has bound; else something that is no number. `known`: those that it should have.
+    def beat_once(known)
       option = @mutex.synchronize { @life.sends(Dlock.now) }
       reply, = exchange(["DLOCK.SESSION", @id, "PX", @life.timeout, option])
       case reply
-      when Integer then confirmed
+      when Integer then confirmed(known, reply)
       when nil then unknown(open: true)
       else
         refused(reply) unless reply.code == "NOSESSION"
@@ -217,8 +214,9 @@ module Dlock
       raise
     end
 
-    def confirmed
+    def confirmed(known, bound)
       before = @life.until
+      doubt(known & holds, bound, before)
       unbound = @mutex.synchronize do
         opened = @life.ok(Dlock.now)
         @failure = @refused = nil
@@ -227,6 +225,12 @@ module Dlock
         opened && before ? @holds.keys : []
       end
       unbound.each { |hold| hold.kept { |kept| kept.unbind(before) } }
+    end
+
+    # Marks holds as unbound if the server has bound fewer: nobody knows yet which ones it lacks. They are certain only
+    # for as long as they were before this heartbeat.
+    def doubt(known, bound, certain)
+      known.each { |hold| hold.kept { |kept| kept.unbind(certain) } } if bound < known.sum(&:size)
     end
 
     def unknown(**open)
@@ -283,13 +287,9 @@ module Dlock
     def bind(some)
       each_of(some, ->(hold) { hold.binds(@id) }) do |hold, replies|
         case reply = Names.together(replies)
-        when Integer then hold.kept(&:bound)
+        when Integer then hold.kept { |kept| kept.bound(Dlock.now) }
         when nil then lose([hold])
-        else
-          next lose([hold]) if reply.code == "WRONGTYPE"
-
-          hold.kept { |kept| kept.unbind(@life.until) }
-          @life.unfinished(Dlock.now)
+        else reply.code == "WRONGTYPE" ? lose([hold]) : @life.unfinished(Dlock.now)
         end
       end
     end
