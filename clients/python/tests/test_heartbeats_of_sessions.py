@@ -111,3 +111,37 @@ def test_a_lock_that_is_bound_again_is_certain_with_its_session(monkeypatch: pyt
     assert hold.until() < heard.now, "a lock that is over stays lost"
     heard.passes(0.1)
     assert hold.lost.is_set()
+
+
+@pytest.mark.parametrize("silent", [0.0, 1.2, 2.0, 10.0])
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_manual_session_repeats_no_heartbeat_without_a_beat(
+    monkeypatch: pytest.MonkeyPatch, silent: float, refuses: bool
+) -> None:
+    """The program calls `beat` once, and hangs. `silent`: for how long no heartbeat has an answer. `refuses`: the
+    server refuses to bind a lock."""
+    heard = Heard(monkeypatch, manual=True)
+    hold = heard.hold()
+    heard.passes(0.1)
+    heard.session.beat()
+    beaten, heard.bound = heard.now, None
+    heard.passes(silent)
+    heard.bound, heard.answer = 0, ResponseError("NOREPLICAS") if refuses else 1
+    heard.passes(20)
+    # The heartbeat of the call was due a third of the timeout after the one before.
+    assert len(heard.sent) == 2 and heard.sent[-1] <= beaten + TIMEOUT / 3
+    assert not heard.session.is_open and hold.lost.is_set()
+
+
+def test_a_manual_session_repeats_heartbeats_while_the_program_beats(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = Heard(monkeypatch, manual=True)
+    heard.bound = None
+    for _ in range(25):
+        heard.session.beat()
+        heard.passes(0.1)
+    assert len(heard.sent) > 5
+    heard.bound = 0
+    for _ in range(100):
+        heard.session.beat()
+        heard.passes(0.1)
+    assert heard.session.is_open

@@ -270,6 +270,37 @@ class SessionsTest < Minitest::Test
     session.close
   end
 
+  def test_a_manual_session_repeats_no_heartbeat_without_a_beat
+    losing("XX", refused: true) do |url, lost|
+      locks = Dlock.new(url)
+      locks.session(timeout: 3, manual: true) do |session|
+        hold = locks.lock(key, session: session)
+        certain = session.life.until
+        sleep 1.1
+        session.beat
+        soon("the heartbeat is lost") { lost.size.positive? }
+        assert hold.wait_lost(10)
+        assert_equal certain, session.life.until
+      end
+    end
+  end
+
+  def test_a_manual_session_repeats_a_heartbeat_after_the_next_beat
+    losing("XX", refused: true) do |url, lost|
+      locks = Dlock.new(url)
+      locks.session(timeout: 6, manual: true) do |session|
+        hold = locks.lock(key, session: session)
+        certain = session.life.until
+        soon("a beat after the lost heartbeat is answered") do
+          session.beat
+          session.life.until > certain
+        end
+        assert_predicate hold, :held?
+        assert_equal 1, lost.size
+      end
+    end
+  end
+
   def test_a_cap_ends_a_hold
     session do |session|
       hold = lock(session, lease: 0.5, max_hold: 2)

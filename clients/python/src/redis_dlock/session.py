@@ -346,12 +346,12 @@ class SessionBase:
         return True
 
     def _went(self, error: Exception | None) -> None:
-        """A round has ended. If it failed, or a lock is still unbound, the next one follows soon."""
+        """A round has ended. If it failed, or a lock is still unbound, the next one follows soon; with `manual`, not
+        before the program calls `beat` again: a repeat would keep the session of a program that hangs for longer."""
         unbound = any(each.unbound is not None for each in list(self._bindings))
         self._failed = error
         if (error is not None or unbound) and self._beats is not None:
             self._due = self._beats.pauses(time.monotonic())
-            self._beaten = True
 
     def _is_closed(self) -> bool:
         return self._not_open == _CLOSED

@@ -249,13 +249,15 @@ module Dlock
       raise error
     end
 
+    # A round has failed. With `manual`, no heartbeat repeats it before the program calls `beat` again: it would keep
+    # the session of a program that hangs for longer. A session that was never open keeps nothing.
     def failed(error)
       @wire&.close
       @wire = nil
       @client.distrust
       @mutex.synchronize do
         @failure = error
-        @beaten = true
+        @beaten ||= @life.until.nil?
         @life.unfinished(Dlock.now)
       end
     end
