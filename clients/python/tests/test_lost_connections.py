@@ -17,8 +17,8 @@ from redis.retry import Retry
 
 import redis_dlock
 import redis_dlock.asyncio
-from cutting import CuttingProxy
-from kit import Kit, PlainKit, address, command, info, soon, waiters
+from cutting import CuttingProxy, Delay
+from kit import Kit, Plain, PlainKit, address, command, info, soon, waiters
 from redis_dlock import redis_py
 
 
@@ -109,13 +109,63 @@ async def test_entries_are_counted_once_even_if_replies_are_lost(
         proxy.cut("DLOCK.RACQUIRE")
         assert await lock.acquire()
         assert info(client, "job")["count"] == entries
-    for entries in (2, 1):
-        proxy.cut("DLOCK.RELEASE")
-        await lock.release()
-        assert info(client, "job")["count"] == entries
     proxy.cut("DLOCK.RELEASE")
     await lock.release()
-    assert proxy.cuts == 6
+    assert info(client, "job")["count"] == 2
+    # A copy of that release may still arrive, so the next one is left to the last.
+    await lock.release()
+    assert info(client, "job")["count"] == 2 and lock.remaining > 0
+    proxy.cut("DLOCK.RELEASE")
+    await lock.release()
+    assert proxy.cuts == 5
+    assert not client.exists("job")
+
+
+@pytest.mark.parametrize("then", ["released", "entered"])
+@pytest.mark.parametrize("breaks", [True, False], ids=["broken", "silent"])
+async def test_a_late_copy_of_an_inner_release_takes_no_other_entry(
+    kit: Kit, client: redis.Redis, then: str, breaks: bool
+) -> None:
+    way = Delay()
+    lock = kit.extra("job", client=kit.client_of(way.address), timeout=600, reentrant=True)
+    entries = 3 if then == "released" else 2
+    for _ in range(entries):
+        assert await lock.acquire()
+    way.keep("DLOCK.RELEASE", breaks=breaks)
+    await lock.release()
+    assert way.keeps.is_set() and info(client, "job")["count"] == entries - 1
+    # The id of this command replaces that of the release.
+    if then == "released":
+        await lock.release()
+    else:
+        assert await lock.acquire()
+    way.deliver()
+    await asyncio.sleep(0.3)
+    if then == "entered":
+        await lock.release()
+    assert info(client, "job"), "an entry is left"
+    assert lock.remaining > 0
+    await lock.release()
+    assert not client.exists("job")
+    way.close()
+
+
+async def test_the_repeated_undo_of_an_entry_takes_no_other_one(
+    kit: Kit, client: redis.Redis, proxy: CuttingProxy, client_by_proxy: Any
+) -> None:
+    lock = kit.extra("job", client=client_by_proxy, timeout=600, reentrant=True)
+    assert await lock.acquire()
+    proxy.cut("DLOCK.RACQUIRE", times=1_000_000)
+    with pytest.raises((ConnectionError, TimeoutError)):
+        await lock.acquire()
+    # The entry is undone now, and the answer to that is lost.
+    before = proxy.cuts
+    proxy.cut("DLOCK.RELEASE", times=2)
+    await asyncio.to_thread(soon, "the undo is repeated", lambda: proxy.cuts > before + 1)
+    await asyncio.sleep(1)
+    assert info(client, "job"), "an entry is left"
+    assert lock.remaining > 0
+    await lock.release()
     assert not client.exists("job")
 
 
@@ -248,6 +298,21 @@ async def test_permits_whose_release_has_no_answer_end_with_the_others(
     await call(semaphore.release())
     assert info(client, "job"), "a permit is left"
     await call(semaphore.release())
+    assert not client.exists("job")
+
+
+async def test_permits_are_all_released_after_a_release_of_some_had_no_answer(
+    kit: Kit, client: redis.Redis, proxy: CuttingProxy, client_by_proxy: Any
+) -> None:
+    module = redis_dlock if isinstance(kit, PlainKit) else redis_dlock.asyncio
+    semaphore = module.DSemaphore(getattr(client_by_proxy, "_inner", client_by_proxy), "job", 5, timeout=600)
+    permit = Plain(semaphore.permit(3)) if isinstance(kit, PlainKit) else semaphore.permit(3)
+    assert await permit.acquire()
+    proxy.cut("DLOCK.RELEASE", times=1_000_000)
+    with pytest.raises((ConnectionError, TimeoutError)):
+        await permit.give_back(1)
+    proxy.cut("DLOCK.RELEASE", 0)
+    await permit.release()
     assert not client.exists("job")
 
 

@@ -49,6 +49,8 @@ class Debt:
     unanswered: bool
     # Connections on which it may still be executed.
     talks: list[Any]
+    # How often its release was sent.
+    undos: int = 0
     # Set when the clean-up has ended. The asyncio client does not use it.
     ended: threading.Event = field(default_factory=threading.Event)
     _begun: threading.Lock = field(default_factory=threading.Lock)
@@ -58,8 +60,8 @@ class Debt:
         return self._begun.acquire(blocking=False)
 
     def is_paid(self) -> bool:
-        """Returns whether the server has nothing of it any more."""
-        return self.token is None and not self.unanswered
+        """Returns whether the server has nothing of it any more, and no copy of its release may still arrive there."""
+        return self.token is None and not self.unanswered and self.undos <= 1
 
     def reads(self, replies: list[Any]) -> None:
         """Takes replies to acquiring commands that still came."""
@@ -318,8 +320,9 @@ class Acquisition:
         return self._acquire(None, bind=False)
 
     def undo(self, token: int) -> list[Command]:
-        """Returns the commands that release what the attempt got."""
-        return self.target.release(self.owner, token, new_request(), self.target.permits)
+        """Returns the commands that release what the attempt got. They are the same each time: the repeat of a release
+        that was executed must not release another entry."""
+        return self.target.release(self.owner, token, self.request, self.target.permits)
 
     def _acquire(self, block: int | None, *, bind: bool) -> Command:
         options = commands.options(

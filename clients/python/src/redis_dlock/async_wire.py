@@ -137,6 +137,7 @@ class Wire(Way):
             if debt.token is None:
                 debt.reads(await line.exchange(attempt.once_more(), within=until - time.monotonic()))
             if debt.token is not None:
+                debt.undos += 1
                 await line.exchange(*attempt.undo(debt.token), within=until - time.monotonic())
                 debt.token = None
         finally:

@@ -327,7 +327,9 @@ class LockBase(Scripts, Generic[C]):
         """Returns the commands of a release. One that was sent before and not answered has the same commands again."""
         if stays:
             return self._target.renew(hold.owner, hold.token, max(1, rest_of(hold.stays_until)))
-        if hold.releasing is None or hold.releasing[1] != entries:
+        if hold.releasing is not None and hold.releasing[1] != entries:
+            hold.unsure, hold.releasing = hold.unsure or hold.release_sent, None
+        if hold.releasing is None:
             hold.releasing, hold.release_sent = (owners.new_request(), entries), False
             hold.was_held = not hold.ended()
         every = hold.entries <= entries and self._in_doubt(hold)

@@ -194,6 +194,9 @@ class Held(LockBase[Line]):
                 self._let_go(hold)
             raise
         if self._still_entered(hold, reply, entries, stays):
+            if repeated:
+                # A copy may still arrive. It would release another entry once the server keeps another id.
+                hold.doubts()
             return
         self._let_go(hold)
         # If a repeat finds no hold, the first copy has released it, provided that the lock was held then.

@@ -148,6 +148,7 @@ class Wire(Way):
             if debt.token is None:
                 debt.reads(line.exchange(attempt.once_more(), within=until - time.monotonic()))
             if debt.token is not None:
+                debt.undos += 1
                 line.exchange(*attempt.undo(debt.token), within=until - time.monotonic())
                 debt.token = None
         finally:
