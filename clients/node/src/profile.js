@@ -15,10 +15,17 @@
 
 /** The commands that change the state of a connection. */
 const CHANGES = new Set(['SELECT', 'AUTH', 'HELLO', 'CLIENT', 'RESET']);
+/** The commands that change the database of a connection. */
+const SELECTS = new Set(['SELECT', 'RESET']);
 
 /** @param {unknown} command its name */
 function isChange(command) {
   return CHANGES.has(String(command).toUpperCase());
+}
+
+/** @param {unknown} command its name */
+function isSelect(command) {
+  return SELECTS.has(String(command).toUpperCase());
 }
 
 class Profile {
@@ -74,12 +81,14 @@ class Profile {
         if (words[0]?.toUpperCase() === 'SETNAME') this.#name = words[1] ?? '';
         return () => void (this.#name = name);
       case 'RESET':
+        this.#database = 0;
         this.ended();
+        return () => void ([this.#database, this.#login, this.#name] = [database, login, name]);
     }
     return () => {};
   }
 
-  /** The client's connection has ended, or is reset. It logs in with its options again, and selects by itself. */
+  /** The client's connection has ended, or is reset: its login is that of the options again. */
   ended() {
     this.#login = undefined;
     this.#name = undefined;
@@ -129,4 +138,4 @@ function differenceOf(own, present) {
   return undefined;
 }
 
-module.exports = { Profile, differenceOf, isChange, presentOf };
+module.exports = { Profile, differenceOf, isChange, isSelect, presentOf };

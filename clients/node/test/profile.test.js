@@ -88,6 +88,23 @@ withEachClient(({ kind, open }) => {
     });
   }
 
+  const RESETS = { 'a plain RESET': (client) => call(client, 'RESET'), 'reset()': (client) => client.reset() };
+  for (const [how, reset] of Object.entries(RESETS)) {
+    test(`after ${how}, waits are in database 0, as is the client`, async () => {
+      const { server, client } = await opened();
+      const dlock = new DLock(client, PATIENT);
+      await call(client, 'SELECT', '6');
+      await (await dlock.acquire('job')).release();
+      await reset(client);
+      const lock = await dlock.acquire('job', { lease: 300_000 });
+      assert.match(String(await call(client, 'CLIENT', 'INFO')), / db=0 /);
+      await refused(() => dlock.acquire('job', { wait: 1000 }));
+      assert.equal(await lock.release(), true);
+      assert.doesNotMatch(await server.run('INFO', 'keyspace'), /db\d/);
+      await server.stop();
+    });
+  }
+
   if (kind === 'ioredis') {
     test('a lock is released in its database, even if the server tells the database late', async () => {
       const { server, client } = await opened();

@@ -81,8 +81,13 @@ test('the profile of a client follows its commands and the answers of CLIENT INF
   assert.deepEqual([profile.login, profile.name], [{ username: 'app', password: 'two' }, 'x'], 'it was refused');
   profile.sends(['HELLO', '3', 'SETNAME', 'auth']);
   assert.deepEqual([profile.login, profile.name], [{ username: 'app', password: 'two' }, 'auth']);
+  profile.sends(['RESET'])();
+  assert.deepEqual([profile.database, profile.login?.username, profile.name], [4, 'app', 'auth'], 'it was refused');
   profile.ended();
   assert.deepEqual([profile.database, profile.login], [4, undefined]);
+  profile.sends(['AUTH', 'one']);
+  profile.sends(['reset']);
+  assert.deepEqual([profile.database, profile.login], [0, undefined]);
   const one = { database: 0, user: 'default', name: '' };
   assert.match(differenceOf(one, { ...one, user: 'app' }), /the user default, and the client has app/);
   assert.match(differenceOf(one, { ...one, database: 6 }), /the database 0, and the client has 6/);
@@ -96,7 +101,8 @@ test('a database that the client selects counts before the server tells one, and
   let tell;
   const ask = () => new Promise((resolve) => (tell = resolve));
   const read = ([words], reply) => ({ command: words, reply });
-  const state = stateOf(client, () => new State(ask, () => true, () => 0), read, 'close');
+  let selects = 0;
+  const state = stateOf(client, () => new State(ask, () => true, () => selects), read, 'close');
   assert.equal(state.database, 0);
   const learned = state.learn();
   client.sendCommand(['SELECT', '6']);
@@ -108,6 +114,15 @@ test('a database that the client selects counts before the server tells one, and
   assert.equal(state.database, 6, 'after a command that was refused');
   state.ended();
   assert.equal(state.database, 0, 'the next connection is in the database of the client');
+  // The server does not tell. The client selects its database again when it has connected again.
+  client.sendCommand(['SELECT', String((selects = 6))]);
+  const refused = state.look();
+  tell(Promise.reject(new Error('NOPERM this user has no permissions')));
+  await refused;
+  client.sendCommand(['RESET']);
+  assert.equal(state.database, 0, 'after a RESET');
+  state.ended();
+  assert.deepEqual([state.database, (await state.look()).database], [6, 6], 'after a RESET and a reconnect');
 });
 
 test('an unanswered command with a shorter lease counts, however many later commands have no answer', () => {

@@ -111,10 +111,36 @@ function ofNodeRedisSentinel(sentinel) {
 function stateOfNodeRedis(client) {
   // The result of createClient inherits from the client that sends.
   const behind = client._self ?? client;
-  const make = () => new State(() => client.sendCommand(['CLIENT', 'INFO']), () => client.isReady);
+  const make = () => {
+    const state = new State(() => client.sendCommand(['CLIENT', 'INFO']), () => client.isReady);
+    hearReset(behind, state);
+    return state;
+  };
   const read = (/** @type {any[]} */ [args], /** @type {Promise<unknown>} */ reply) =>
     isChange(args[0]) ? { command: args.map(String), reply } : undefined;
   return stateOf(behind, make, read, 'reconnecting');
+}
+
+/**
+ * Notices that the program resets the client's connection: its `reset` sends nothing through `sendCommand`. The client
+ * then logs in and selects as on a new connection.
+ *
+ * @param {any} client
+ * @param {InstanceType<typeof State>} state
+ */
+function hearReset(client, state) {
+  const { reset } = client;
+  if (typeof reset !== 'function') return;
+  const value = async function (/** @type {any[]} */ ...words) {
+    state.ended();
+    try {
+      // @ts-expect-error `this` is the client, or one that inherits from it
+      return await reset.apply(this, words);
+    } finally {
+      state.ended(); // the server may have been asked in between
+    }
+  };
+  Object.defineProperty(client, 'reset', { value, configurable: true, enumerable: false, writable: true });
 }
 
 /**

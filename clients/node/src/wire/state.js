@@ -3,7 +3,7 @@
 
 const { Unlike, isAnswer } = require('../errors.js');
 const { SILENCE } = require('../limits.js');
-const { Profile, differenceOf, presentOf } = require('../profile.js');
+const { Profile, differenceOf, isSelect, presentOf } = require('../profile.js');
 const { timer } = require('../time.js');
 
 /** @typedef {import('../profile.js').Present} Present */
@@ -37,7 +37,8 @@ class State {
   /** The database that the client has selected, as far as is known. */
   get database() {
     const { database } = this.profile;
-    return this.#isKnown || this.#isRefused ? database ?? this.#database() : this.#database();
+    if (this.#isKnown) return database ?? this.#database();
+    return this.#database() ?? (this.#isRefused ? database : undefined);
   }
 
   /**
@@ -48,7 +49,7 @@ class State {
    */
   hears(command) {
     const undo = this.profile.sends(command);
-    if (command[0]?.toUpperCase() !== 'SELECT') return undo;
+    if (!isSelect(command[0])) return undo;
     const [wasKnown, turn] = [this.#isKnown, ++this.#turns];
     this.#isKnown = true;
     return () => {
@@ -85,8 +86,8 @@ class State {
       this.profile.told(isOfNow ? present : { ...present, database: undefined });
       this.#isKnown ||= isOfNow;
     }
-    const { database = this.#database(), name } = this.profile;
-    return present ?? { database, user: undefined, name };
+    const { database, name } = this.profile;
+    return present ?? { database: this.database ?? database, user: undefined, name };
   }
 
   /**
