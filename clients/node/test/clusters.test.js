@@ -4,10 +4,10 @@ import net from 'node:net';
 import { after, before, describe, test } from 'node:test';
 
 import { DLock, NotGranted } from 'redis-dlock';
-import { Redis } from 'ioredis';
+import { Cluster, Redis } from 'ioredis';
 import { createClient, createSentinel } from 'redis';
 
-import { PATIENT, clientsOf, lookAt, refused, settles, until, untilWaiting } from './fixture.js';
+import { PATIENT, clientsOf, lookAt, refused, settles, until, untilWaiting, wire } from './fixture.js';
 import { CLUSTERS, cluster, clusterWithReplica, sentinels, start } from './servers.js';
 
 /** Whether a connection waits that has these fields. */
@@ -54,8 +54,47 @@ describe('cluster', () => {
         await session.release();
       }
     });
+
+    test(`${kind}: the release of a lost lock says so, even if its key has moved`, async () => {
+      const { client, close } = await open(servers.ports);
+      after(close);
+      const dlock = new DLock(client, PATIENT);
+      for (const isLost of [true, false]) {
+        const key = `${kind}:moves:${isLost}`;
+        const lock = await dlock.acquire(key, { lease: 300_000 });
+        await servers.move(key);
+        if (isLost) await servers.on(key, 'DEL', key);
+        assert.equal(await lock.release(), !isLost);
+      }
+    });
   }
 });
+
+const LOSERS = {
+  ...CLUSTERS,
+  'ioredis whose nodes connect again': async ([port]) => {
+    const client = new Cluster([{ host: '127.0.0.1', port }], { clusterNodeRetryStrategy: () => 20 });
+    client.on('error', () => {});
+    await new Promise((resolve) => client.once('ready', resolve));
+    return { client, close: () => client.disconnect() };
+  },
+};
+for (const [kind, open] of Object.entries(LOSERS)) {
+  test(`${kind}: a release whose reply a node of a cluster loses has released the lock`, async () => {
+    const server = await start({ options: ['--cluster-enabled', 'yes', '--cluster-announce-ip', '127.0.0.1'] });
+    const line = await wire(server.port);
+    await server.run('CONFIG', 'SET', 'cluster-announce-port', String(line.port));
+    await server.run('CLUSTER', 'ADDSLOTSRANGE', '0', '16383');
+    await until('all slots are served', async () => (await server.run('CLUSTER', 'INFO')).includes('state:ok'));
+    const { client, close } = await open([line.port]);
+    after(close);
+    const lock = await new DLock(client, PATIENT).acquire('job', { lease: 300_000 });
+    line.lose('DLOCK.RELEASE');
+    assert.equal(await lock.release(), true);
+    assert.equal(line.lost(), 1);
+    await server.stop();
+  });
+}
 
 test('waits run as the user that the client of a cluster is logged in as', async () => {
   const { ports, nodes, on } = await cluster();

@@ -17,6 +17,9 @@ const { unlessAborted } = require('../time.js');
  * @typedef {import('./clients.js').Wanted} Wanted
  */
 
+/** How often a command follows the redirections of a cluster, before ioredis has to find the node. */
+const MOST_REDIRECTIONS = 3;
+
 /**
  * Returns a client of one server, or of Sentinels, as this package uses it.
  *
@@ -49,11 +52,40 @@ function ofIoredis(client) {
  * @returns {Client}
  */
 function ofIoredisCluster(cluster) {
+  /** How often ioredis may have sent one of these commands again, after it had lost the connection to a node. */
+  let resent = 0;
   const options = /** @type {{ keyPrefix?: string, redisOptions?: { keyPrefix?: string } }} */ (cluster.options);
   /** @param {string} key */
   const nodeOf = (key) => {
     const address = cluster.slots[slotOf(key)]?.[0];
     return cluster.nodes('master').find(({ options }) => address === addressOf(options));
+  };
+  /**
+   * @param {IoredisClient} node
+   * @param {string} command
+   * @param {string[]} args
+   */
+  const sendTo = async (node, command, args) => {
+    const { stream } = node;
+    try {
+      return await node.call(command, ...args);
+    } finally {
+      // With `clusterNodeRetryStrategy`, the client of a node sends commands again on a new socket.
+      if (stream && node.stream !== stream) resent += 1;
+    }
+  };
+  /**
+   * Returns the node to which an answer leads, ready for the same command; undefined: ioredis does not know the node.
+   *
+   * @param {unknown} answer
+   */
+  const redirected = (answer) => {
+    const [, kind, address] = /^(MOVED|ASK) \d+ (\S+:\d+)$/.exec(answer instanceof Error ? answer.message : '') ?? [];
+    if (!address) return undefined;
+    const mapped = addressOf(cluster.natMapper(address));
+    const node = cluster.nodes('master').find(({ options }) => mapped === addressOf(options));
+    if (kind === 'ASK') node?.call('ASKING').catch(() => {});
+    return node;
   };
   // The program may log in again on the client of a node. The state of that client notices the new login.
   for (const node of cluster.nodes('master')) stateOfIoredis(node);
@@ -63,13 +95,17 @@ function ofIoredisCluster(cluster) {
     isClosed: () => cluster.status === 'end',
     // ioredis does not know which word of these commands is the key, and would send them to any node first.
     async send([command = '', ...args], key) {
-      try {
-        const node = nodeOf(key);
-        if (node) return await node.call(command, ...args);
-      } catch (error) {
-        if (!isMoving(error)) throw error;
-        cluster.refreshSlotsCache();
+      let node = nodeOf(key);
+      for (let redirections = 0; node && redirections < MOST_REDIRECTIONS; redirections += 1) {
+        try {
+          return await sendTo(node, command, args);
+        } catch (error) {
+          if (!isMoving(error)) throw error;
+          cluster.refreshSlotsCache();
+          node = redirected(error);
+        }
       }
+      resent += 1;
       return cluster.call(command, ...args);
     },
     async connect(key, wanted) {
@@ -85,7 +121,7 @@ function ofIoredisCluster(cluster) {
     },
     learn: async () => {},
     database: () => undefined,
-    socket: (key) => nodeOf(key)?.stream,
+    socket: () => resent,
     at: (key) => peerOf(nodeOf(key)?.stream),
     node: (key) => cluster.slots[slotOf(key)]?.[0] ?? '',
   };
