@@ -113,15 +113,18 @@ class Bindings {
   }
 
   /**
-   * Returns the holds to bind again after a heartbeat: all of them if the server has fewer than it must have.
+   * Returns the holds to bind after a heartbeat, those that end first before the others. If the server has fewer than it
+   * must have, nobody knows which are missing: each stays certain for as long as it was until it is bound.
    *
    * @param {Binding[]} known those that were bound when the heartbeat was sent
    * @param {number} number how many holds the server has bound
+   * @param {number} until the time until which the session was certain before this heartbeat
    */
-  toBind(known, number) {
+  toBind(known, number, until) {
     const there = known.filter((binding) => this.#all.has(binding));
     const expected = there.reduce((sum, { info }) => sum + info.length, 0);
-    return number < expected ? there : this.unbound;
+    if (number < expected) for (const binding of there) binding.unbound ??= until;
+    return this.unbound.sort((one, other) => Number(one.unbound) - Number(other.unbound));
   }
 
   /**

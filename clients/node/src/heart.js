@@ -294,8 +294,9 @@ class Heart {
       // An earlier attempt, whose reply was lost, may have opened the session.
       if (round?.bound === null) round = await this.#heartbeat('XX', limit);
     }
+    const until = this.#until;
     if (this.#notOpen === CLOSED || !round || !this.#isConfirmed(round.sent)) return;
-    await this.#bindAgain(known, Number(round.bound));
+    await this.#bindAgain(this.#bindings.toBind(known, Number(round.bound), until));
     await this.#learn();
     for (const [releases, database] of this.#owed) await this.#repay(releases, database);
   }
@@ -361,12 +362,9 @@ class Heart {
     this.#bindings.unbind(this.#until);
   }
 
-  /**
-   * @param {Binding[]} known those that the server had when the heartbeat was sent
-   * @param {number} bound how many the server has, by its reply
-   */
-  async #bindAgain(known, bound) {
-    for (const piece of this.#pieces(this.#bindings.toBind(known, bound))) {
+  /** @param {Binding[]} unbound */
+  async #bindAgain(unbound) {
+    for (const piece of this.#pieces(unbound)) {
       const some = piece.filter((binding) => this.#bindings.has(binding));
       if (some.length > 0) await this.#bind(some);
     }
@@ -383,14 +381,8 @@ class Heart {
       // The server refused one of the bindings, so each is tried alone. The next round repeats those that fail.
       if (some.length > 1) for (const binding of some) await this.#bind([binding]);
       else if (isWrongType(error)) this.#loseSome(some, 'the key is no lock any more');
-      else if (isNoSession(error)) some.forEach((binding) => this.#isElsewhere(binding));
+      else if (isNoSession(error)) some.forEach((binding) => this.#body.elsewhere(this, binding));
     }
-  }
-
-  /** @param {Binding} binding */
-  #isElsewhere(binding) {
-    binding.unbound ??= this.#until;
-    this.#body.elsewhere(this, binding);
   }
 
   /**

@@ -49,10 +49,18 @@ test('all holds are bound again if the server has fewer than it must have', () =
   bindings.add(two);
   const known = bindings.all;
   bindings.adopt(late, 700);
-  assert.deepEqual(bindings.toBind(known, 2).map(({ key }) => key), ['late']);
-  assert.deepEqual(bindings.toBind(known, 1).map(({ key }) => key), ['one', 'two']);
+  const toBind = (number, until) => bindings.toBind(known, number, until).map(({ key }) => key);
+  assert.deepEqual(toBind(2, 600), ['late']);
+  assert.deepEqual(bindings.untilOf(one, 900), 900);
+  // If one is missing, each is certain no longer than before until it is bound. Those that end first are bound first.
+  assert.deepEqual(toBind(1, 600), ['one', 'two', 'late']);
+  assert.deepEqual([one, two, late].map((each) => bindings.untilOf(each, 900)), [600, 600, 700]);
+  one.unbound = undefined;
+  assert.deepEqual(toBind(1, 800), ['two', 'late', 'one']);
+  assert.deepEqual([one, two, late].map((each) => bindings.untilOf(each, 900)), [800, 600, 700]);
   bindings.delete(one);
-  assert.deepEqual(bindings.toBind(known, 1).map(({ key }) => key), ['late'], 'the hold `one` is released');
+  two.unbound = undefined;
+  assert.deepEqual(toBind(1, 900), ['late'], 'the hold `one` is released');
 });
 
 test('each piece has holds of one database, and no more than the limit', () => {
@@ -136,25 +144,37 @@ test('an unanswered command with a shorter lease counts, however many later comm
 });
 
 /**
- * Opens a session of 3 s, on a client and a clock of the test: a heartbeat takes 1200 ms, more than a third of the
- * timeout, and any other command 10 ms. `replies` has the replies by command. Without one, a command gets 2: for a
- * heartbeat, this is the number of bindings.
+ * Opens a manual session of 3 s, on a client and a clock of the test. A heartbeat takes `beat` ms, and any other command
+ * 10 ms. `replies` has the replies by command: an error, or a result. Without one, a command gets 2: for a heartbeat, this
+ * is the number of bindings. `sent` has the names of the commands, and `pass` lets time pass.
  */
-async function slowHeart(t, replies) {
+async function openHeart(t, replies, beat) {
   const { Heart } = room('heart');
   const running = setInterval(() => {}, 1000); // the timers of a session do not keep a program running
   t.after(() => clearInterval(running));
   let now = performance.now();
+  const pass = (ms) => (now += ms);
   t.mock.method(performance, 'now', () => now);
+  const sent = [];
   const send = async ([name]) => {
-    now += name === 'DLOCK.SESSION' ? 1200 : 10;
+    sent.push(name);
+    pass(name === 'DLOCK.SESSION' ? beat : 10);
     if (replies[name] instanceof Error) throw replies[name];
     return replies[name] ?? 2;
   };
-  const client = { send, socket: () => 1 };
+  const connect = async () => {
+    pass(100);
+    throw new Error('there is no server');
+  };
+  const client = { send, connect, socket: () => 1 };
   const heart = new Heart({ client, timeout: 3000, manual: true, inCluster: false, lost() {} }, 'id', 'job');
   await heart.open();
-  return heart;
+  return { heart, sent, pass };
+}
+
+/** Opens such a session whose heartbeats take more than a third of its timeout. */
+async function slowHeart(t, replies) {
+  return (await openHeart(t, replies, 1200)).heart;
 }
 
 /** The commands of a binding: `RENEW` stands for binding a hold, `INFO` for asking for its cap. */
@@ -187,3 +207,33 @@ test('a lock whose cap the server does not tell is lost at the end of its first 
   assert(performance.now() >= end && heart.reason === undefined, 'the lock is lost, and its session is not');
   await heart.close();
 });
+
+for (const [what, error] of [
+  ['refused', new Error('NOREPLICAS Not enough good replicas to write.')],
+  ['not answered', new Error('Connection is closed.')],
+]) {
+  test(`locks of which the server misses one are certain no longer than before, while binding is ${what}`, async (t) => {
+    const replies = { RENEW: error };
+    const { heart, pass } = await openHeart(t, replies, 10);
+    const lost = [];
+    const [deleted, kept] = ['deleted', 'kept'].map((name) => ({
+      ...hold(name),
+      ...COMMANDS,
+      ...{ heart, lose: (why) => lost.push([name, why]), isCapKnown: true },
+    }));
+    for (const binding of [deleted, kept]) heart.join(binding, 'id', 1);
+    const next = () => heart.next(new AbortController().signal);
+    await next();
+    const end = heart.untilOf(deleted);
+    replies['DLOCK.SESSION'] = 1;
+    while (lost.length === 0) {
+      pass(200);
+      await next();
+      assert(heart.untilOf(deleted) <= end && heart.untilOf(kept) <= end, 'a lock is certain for longer');
+    }
+    assert.deepEqual(lost.map(([name]) => name), ['deleted', 'kept']);
+    assert.match(lost[0][1], /not bound to the session again in time/);
+    assert.equal(heart.reason, undefined, 'the session is kept');
+    await heart.close();
+  });
+}

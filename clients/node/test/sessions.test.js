@@ -193,6 +193,19 @@ withEachClient(({ kind, key, run, open, close }) => {
     await session.close();
   });
 
+  test('a deleted lock is lost within the timeout, even if the server binds nothing', async () => {
+    const server = await start();
+    const { session, dlock } = await opened({ timeout: 6000 }, await open({ at: server.port }));
+    const lock = await dlock.acquire('job');
+    await server.run('DEL', 'job');
+    await server.run('CONFIG', 'SET', 'min-replicas-to-write', '1');
+    await settles(reasonOf(lock.signal), 6250, 'the loss');
+    assert.match(lock.signal.reason.message, /it was not bound to the session again in time/);
+    assert(session.isOpen && !session.lost.aborted);
+    await session.close();
+    await server.stop();
+  });
+
   test('a session that an operator closed is opened again', async () => {
     const { session, dlock } = await opened({ timeout: 15_000 });
     const lock = await dlock.acquire(key('closed'));
