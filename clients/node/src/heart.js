@@ -51,7 +51,7 @@ class Heart {
    * @type {Heartbeat | undefined}
    */
   #beats;
-  /** Whether the program, or the work for a lock, has asked for a heartbeat since the last one. */
+  /** Whether the program, or the work for a lock, has asked for a heartbeat that was not sent yet. */
   #isBeaten = false;
   /** Whether a heartbeat is on its way. */
   #isBusy = false;
@@ -116,10 +116,14 @@ class Heart {
     }
   }
 
-  /** The program gives a sign of life (`Session.beat`). */
+  /**
+   * The program gives a sign of life (`Session.beat`). Before a heartbeat is due, this asks for none: a heartbeat that was
+   * sent later would keep the session of a program that hangs by then.
+   */
   beat() {
+    if (this.#isBusy || performance.now() < this.#due) return;
     this.#isBeaten = true;
-    if (performance.now() >= this.#due && !this.#isBusy) this.#arm();
+    this.#arm();
   }
 
   // For its locks
@@ -271,10 +275,8 @@ class Heart {
       this.#failure = error;
     }
     this.#isBusy = false;
-    if (this.#failure !== undefined || this.#bindings.unbound.length > 0) {
-      this.#beats?.repeat(performance.now());
-      this.#isBeaten = true;
-    }
+    // A manual session repeats nothing by itself: see `beat`.
+    if (this.#failure !== undefined || this.#bindings.unbound.length > 0) this.#beats?.repeat(performance.now());
     this.#wakeWaiting();
     this.#arm();
   }

@@ -171,7 +171,10 @@ export declare class Session implements AsyncDisposable {
    *   since the last heartbeat, or after `dlock.session-grace` more
    */
   close(): Promise<void>;
-  /** Says, with `manual`, that the program is alive. Sends nothing itself, so call it often. */
+  /**
+   * Says, with `manual`, that the program is alive. Sends nothing itself, so call it often: a heartbeat that is due, or has
+   * failed, follows the next call.
+   */
   beat(): void;
   [Symbol.asyncDispose](): Promise<void>;
 }

@@ -5,6 +5,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 
 import { room, sourceOf } from './play.js';
 
@@ -237,3 +238,30 @@ for (const [what, error] of [
     await heart.close();
   });
 }
+
+test('a manual session sends a heartbeat when the program beats, and at no other time', async (t) => {
+  const replies = {};
+  const { heart, sent, pass } = await openHeart(t, replies, 10);
+  const lock = { ...hold('one', performance.now() + 2700), ...COMMANDS, heart, isCapKnown: true };
+  const beats = () => sent.filter((name) => name === 'DLOCK.SESSION').length;
+  let expected = beats();
+  const isSent = async (more, what) => {
+    await sleep(200);
+    expected += more;
+    assert.equal(beats(), expected, what);
+  };
+  heart.beat();
+  pass(1000);
+  heart.join(lock, 'id', 1);
+  heart.begin(lock, performance.now() + 9000); // sets the timer to the next event
+  await isSent(0, 'a beat before a heartbeat is due');
+  replies['DLOCK.SESSION'] = new Error('ERR not now');
+  heart.beat();
+  await isSent(1, 'a beat when a heartbeat is due');
+  delete replies['DLOCK.SESSION'];
+  pass(500);
+  await isSent(0, 'a heartbeat that failed');
+  heart.beat();
+  await isSent(1, 'the next beat');
+  await heart.close();
+});
