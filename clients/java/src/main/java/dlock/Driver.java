@@ -9,8 +9,7 @@ package dlock;
 @FunctionalInterface
 public interface Driver {
     /**
-     * Sends a command and returns its reply. A driver that sends a command again by itself must throw if the reply is
-     * then nil: the nil of a release may be due to the first copy. The command is sent once more then.
+     * Sends a command and returns its reply.
      *
      * @param arguments the command's name and its arguments
      * @return {@code null} for nil, a {@code Long} for an integer, {@code byte[]} or {@code String} for a string, a

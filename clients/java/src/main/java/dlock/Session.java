@@ -680,7 +680,10 @@ public final class Session implements AutoCloseable {
             if (notOpen != null) {
                 return;
             }
-            timer = null;
+            if (timer != null) { // Perhaps another one, which was set while this turn was about to begin.
+                timer.cancel();
+                timer = null;
+            }
             long now = System.nanoTime();
             isLate = !beat.validity().passes(now);
             if (!isLate && isIdle()) {

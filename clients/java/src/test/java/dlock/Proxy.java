@@ -46,12 +46,8 @@ final class Proxy implements AutoCloseable {
         start(this::accept);
     }
 
-    int port() {
-        return listener.getLocalPort();
-    }
-
     String url() {
-        return "redis://127.0.0.1:" + port();
+        return "redis://127.0.0.1:" + listener.getLocalPort();
     }
 
     /** The server gets the next command that contains this, and the client the end of its connection. */

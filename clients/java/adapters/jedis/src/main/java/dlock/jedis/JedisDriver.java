@@ -6,7 +6,6 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
-import java.util.concurrent.atomic.AtomicInteger;
 import redis.clients.jedis.UnifiedJedis;
 import redis.clients.jedis.commands.ProtocolCommand;
 
@@ -32,18 +31,10 @@ public final class JedisDriver implements Driver {
     @SuppressWarnings("deprecation")
     @Override
     public Object call(byte[]... arguments) {
-        AtomicInteger sends = new AtomicInteger();
-        ProtocolCommand command = () -> {
-            sends.incrementAndGet();
-            return arguments[0];
-        };
+        ProtocolCommand command = () -> arguments[0];
         byte[][] rest = Arrays.copyOfRange(arguments, 1, arguments.length);
         int key = keyOf(new String(arguments[0], StandardCharsets.US_ASCII));
-        Object reply = key < 0 ? jedis.sendCommand(command, rest) : jedis.sendCommand(arguments[key], command, rest);
-        if (reply == null && sends.get() > 1) {
-            throw new IllegalStateException("nil, but Jedis has sent the command more than once");
-        }
-        return flat(reply);
+        return flat(key < 0 ? jedis.sendCommand(command, rest) : jedis.sendCommand(arguments[key], command, rest));
     }
 
     /** Returns the position of the key by which a cluster finds the node; -1 for a command without one. */

@@ -24,7 +24,6 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
-import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Supplier;
 
 /**
@@ -113,15 +112,10 @@ public final class LettuceDriver implements Driver, AutoCloseable {
         Lane lane = take();
         boolean isAnswered = false;
         try {
-            Name name = new Name(arguments[0]);
-            CompletableFuture<Object> reply =
-                    lane.commands.dispatch(name, new Reply(), of(arguments)).toCompletableFuture();
+            CompletableFuture<Object> reply = lane.commands
+                    .dispatch(new Name(arguments[0]), new Reply(), of(arguments)).toCompletableFuture();
             Object value = inTime(CompletableFuture.anyOf(reply, lane.ended));
             isAnswered = true;
-            // A connection to a cluster sends commands again after it was lost.
-            if (value == null && name.sends.get() > 1) {
-                throw new IllegalStateException("nil, but Lettuce has sent the command more than once");
-            }
             return value;
         } catch (RedisCommandExecutionException e) {
             isAnswered = true;
@@ -229,8 +223,6 @@ public final class LettuceDriver implements Driver, AutoCloseable {
     /** The name of a command that Lettuce does not know. */
     private static final class Name implements ProtocolKeyword {
         private final byte[] bytes;
-        /** How often the command was written to a connection. */
-        final AtomicInteger sends = new AtomicInteger();
 
         Name(byte[] bytes) {
             this.bytes = bytes;
@@ -238,7 +230,6 @@ public final class LettuceDriver implements Driver, AutoCloseable {
 
         @Override
         public byte[] getBytes() {
-            sends.incrementAndGet();
             return bytes;
         }
 
