@@ -55,6 +55,8 @@ pub(crate) struct Heart {
     pub beaten: bool,
     /// How often the session was opened on this server. Locks granted before the last opening must be bound again.
     pub openings: u64,
+    /// Until when the bindings of earlier openings are certain. `None` before the first opening.
+    former: Option<Instant>,
     pub wake: Arc<Notify>,
 }
 
@@ -138,20 +140,48 @@ impl Kept {
         let Some(heart) = self.hearts.get_mut(name) else { return };
         heart.openings += 1;
         let until = heart.until().unwrap_or(now);
+        heart.former = Some(until);
         for bound in self.bindings.values_mut().filter(|bound| bound.heart == name) {
             bound.unbound.get_or_insert(until);
         }
     }
 
-    /// Returns the locks to bind again. `known`: the locks that were bound before the heartbeat. `count`: how many
-    /// bindings the server had at the heartbeat; fewer than those of `known` mean that some are missing.
-    pub fn to_bind(&self, name: &str, known: &[u64], count: u64) -> Vec<u64> {
-        let there = self.of(name).filter(|(number, _)| known.binary_search(number).is_ok());
+    /// Takes the number of bindings that the server had at a heartbeat, before the heartbeat is recorded as confirmed.
+    /// `known`: the locks that were bound before it was sent. If bindings are missing, nobody knows which: all of these
+    /// locks must be bound again, and until then they are certain only for as long as they were before the heartbeat.
+    pub fn counted(&mut self, name: &str, known: &[u64], count: u64, now: Instant) {
+        let Some(heart) = self.hearts.get(name) else { return };
+        let until = heart.until().unwrap_or(now);
+        let is_known = |number: &u64| known.binary_search(number).is_ok();
+        let there = self.of(name).filter(|(number, _)| is_known(number));
         let expected: usize = there.map(|(_, bound)| bound.hold.names.len()).sum();
-        if count < expected as u64 {
-            return known.to_vec();
+        if count >= expected as u64 {
+            return;
         }
-        self.of(name).filter(|(_, bound)| bound.unbound.is_some()).map(|(number, _)| number).collect()
+        for (_, bound) in self.bindings.iter_mut().filter(|(number, bound)| bound.heart == name && is_known(number)) {
+            bound.unbound.get_or_insert(until);
+        }
+    }
+
+    /// Returns the locks to bind again, those first that are certain for the shortest time.
+    pub fn to_bind(&self, name: &str) -> Vec<u64> {
+        let mut unbound: Vec<_> = self.of(name).filter_map(|(number, bound)| Some((bound.unbound?, number))).collect();
+        unbound.sort_unstable();
+        unbound.into_iter().map(|(_, number)| number).collect()
+    }
+
+    /// Records that the server has bound a lock to the session, which had been opened there `openings` times when the
+    /// server was asked. False: the lock is not certain any more, and nothing revives it.
+    pub fn bound(&mut self, number: u64, openings: u64, now: Instant) -> bool {
+        let Some(bound) = self.bindings.get_mut(&number) else { return true };
+        if bound.latest().is_some_and(|latest| now >= latest) {
+            return false;
+        }
+        // A session that was opened again since does not have the binding.
+        if self.hearts.get(&bound.heart).is_some_and(|heart| heart.openings == openings) {
+            bound.unbound = None;
+        }
+        true
     }
 
     /// Records that a round has ended. If something is left to do, the next one follows soon.
@@ -170,7 +200,7 @@ impl Kept {
 
 impl Heart {
     pub fn new(id: String, node: Option<ConnectionInfo>, now: Instant) -> Self {
-        Self { id, node, life: None, due: now, beaten: false, openings: 0, wake: Arc::default() }
+        Self { id, node, life: None, due: now, beaten: false, openings: 0, former: None, wake: Arc::default() }
     }
 
     pub fn beat(&mut self) {
@@ -248,6 +278,12 @@ impl Heart {
         (self.due, self.beaten) = (now, true);
         self.wake.notify_one();
     }
+
+    /// Returns until when a hold is certain that was granted with this ticket. `None`: as long as the session, which
+    /// was not opened again since.
+    pub fn unbound(&self, ticket: &Ticket) -> Option<Instant> {
+        self.former.filter(|_| self.openings != ticket.openings || self.id != ticket.id)
+    }
 }
 
 /// The next thing to do for the session on a server.
@@ -270,4 +306,96 @@ pub(crate) struct Ticket {
     pub heart: String,
     /// How often the session had been opened on the server.
     pub openings: u64,
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used, reason = "a test that panics has failed, which is what it is for")]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(3);
+    const ONLY: &str = "";
+
+    fn at(start: Instant, seconds: u64) -> Instant {
+        start + Duration::from_secs(seconds)
+    }
+
+    fn beat(kept: &mut Kept, now: Instant, counted: Option<(&[u64], u64)>) {
+        let command = kept.hearts.get_mut(ONLY).expect("a heart").sends(now, TIMEOUT);
+        if let Some((known, count)) = counted {
+            kept.counted(ONLY, known, count, now);
+        }
+        kept.hearts.get_mut(ONLY).expect("a heart").confirmed(now, command, TIMEOUT);
+    }
+
+    /// Returns a session that was opened now, with locks that have these numbers.
+    fn opened(now: Instant, numbers: &[u64]) -> Kept {
+        let mut kept = Kept::default();
+        kept.hearts.insert(ONLY.to_owned(), Heart::new("s".to_owned(), None, now));
+        kept.unbind(ONLY, now);
+        beat(&mut kept, now, None);
+        numbers.iter().for_each(|number| add(&mut kept, *number));
+        kept
+    }
+
+    fn add(kept: &mut Kept, number: u64) {
+        let hold = BoundHold { names: vec![b"k".to_vec()], owner: "o".to_owned(), token: number };
+        let (hold, heart, lost) = (Arc::new(hold), ONLY.to_owned(), watch::channel(false).0);
+        kept.bindings.insert(number, Bound { hold, heart, unbound: None, cap: Cap::None, lost });
+    }
+
+    #[test]
+    fn heartbeats_prove_nothing_about_a_lock_that_may_be_missing() {
+        let start = Instant::now();
+        let mut kept = opened(start, &[1, 2]);
+        beat(&mut kept, at(start, 1), Some((&[1, 2], 2)));
+        assert_eq!(kept.until(1), Some(end(at(start, 1), TIMEOUT)));
+        for second in [2, 3] {
+            beat(&mut kept, at(start, second), Some((&[1, 2], 1)));
+            assert_eq!(kept.latest(), Some(end(at(start, second), TIMEOUT)), "the session lives");
+            assert_eq!(kept.to_bind(ONLY), [1, 2]);
+            assert_eq!(kept.until(1), Some(end(at(start, 1), TIMEOUT)), "the last heartbeat that counted all");
+        }
+        assert!(kept.bound(1, 1, at(start, 3)));
+        assert_eq!(kept.until(1), kept.latest());
+        assert_eq!((kept.to_bind(ONLY), kept.late(ONLY, at(start, 4))), (vec![2], vec![2]));
+    }
+
+    #[test]
+    fn a_lock_that_is_bound_too_late_stays_lost() {
+        let start = Instant::now();
+        let mut kept = opened(start, &[1]);
+        beat(&mut kept, at(start, 2), Some((&[1], 0)));
+        assert!(!kept.bound(1, 1, end(start, TIMEOUT)));
+        assert_eq!(kept.until(1), Some(end(start, TIMEOUT)));
+    }
+
+    #[test]
+    fn a_binding_counts_only_for_the_session_that_it_named() {
+        let start = Instant::now();
+        let mut kept = opened(start, &[1]);
+        let first = Ticket { id: "s".to_owned(), heart: ONLY.to_owned(), openings: 1 };
+        assert_eq!(kept.hearts.get(ONLY).expect("a heart").unbound(&first), None);
+        kept.unbind(ONLY, at(start, 1));
+        beat(&mut kept, at(start, 1), Some((&[1], 0)));
+        // The server has bound the lock before it was restarted, or granted it.
+        assert!(kept.bound(1, 1, at(start, 1)));
+        assert_eq!((kept.until(1), kept.to_bind(ONLY)), (Some(end(start, TIMEOUT)), vec![1]));
+        let heart = kept.hearts.get(ONLY).expect("a heart");
+        assert_eq!(heart.unbound(&first), Some(end(start, TIMEOUT)));
+        assert_eq!(heart.unbound(&Ticket { openings: 2, ..first.clone() }), None);
+        assert!(heart.unbound(&Ticket { openings: 2, id: "another".to_owned(), ..first }).is_some());
+        assert!(kept.bound(1, 2, at(start, 1)));
+        assert_eq!(kept.until(1), kept.latest());
+    }
+
+    #[test]
+    fn locks_that_end_first_are_bound_first() {
+        let start = Instant::now();
+        let mut kept = opened(start, &[3, 4]);
+        beat(&mut kept, at(start, 1), Some((&[3, 4], 0)));
+        add(&mut kept, 1);
+        beat(&mut kept, at(start, 2), Some((&[1, 3, 4], 0)));
+        assert_eq!(kept.to_bind(ONLY), [3, 4, 1]);
+    }
 }

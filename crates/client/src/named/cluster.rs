@@ -105,18 +105,19 @@ impl Inner {
         if name == from {
             return Err(Fault::Later("the lock is still on the node that it was to leave".into()));
         }
-        let id = {
+        let (id, openings) = {
             let mut kept = self.kept();
             let until = kept.hearts.get(from).and_then(|heart| heart.until());
-            let Some(id) = kept.hearts.get(&name).map(|heart| heart.id.clone()) else { return Ok(()) };
+            let to = kept.hearts.get(&name).map(|heart| (heart.id.clone(), heart.openings));
+            let Some(to) = to else { return Ok(()) };
             let Some(bound) = kept.bindings.get_mut(&number) else { return Ok(()) };
             // Until the hold is bound on the new node, only the heart of the old one makes it certain.
-            bound.unbound = bound.unbound.or(until);
+            bound.unbound.get_or_insert_with(|| until.unwrap_or_else(Instant::now));
             bound.heart = name;
-            id
+            to
         };
         let replies = self.all(&self.server.binds(&hold, &id), None).await;
-        self.bound(number, &replies);
+        self.bound(number, openings, &replies);
         Ok(())
     }
 }

@@ -60,9 +60,9 @@ impl Inner {
         kept.next += 1;
         let heart = kept.hearts.get(&ticket.heart).filter(|heart| is_open && heart.until().is_some());
         let (lost, receiver) = watch::channel(heart.is_none());
-        let must_bind = heart.is_some_and(|heart| heart.openings != ticket.openings);
-        if let Some(until) = heart.and_then(|heart| heart.until()) {
-            let (hold, unbound) = (Arc::new(hold), must_bind.then_some(until.max(now)));
+        let unbound = heart.and_then(|heart| heart.unbound(&ticket));
+        if heart.is_some() {
+            let hold = Arc::new(hold);
             let cap = Cap::Unknown { granted_until, ask: now + granted_until.saturating_duration_since(now) / 3 };
             kept.bindings.insert(number, Bound { hold, heart: ticket.heart, unbound, cap, lost });
         }
@@ -71,7 +71,7 @@ impl Inner {
         if *self.phase.borrow() != Phase::Open {
             self.lose([number]);
         }
-        if must_bind {
+        if unbound.is_some() {
             self.missing();
         }
         Binding { session: self.clone(), number, lost: receiver }

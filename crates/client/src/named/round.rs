@@ -28,10 +28,10 @@ impl Inner {
                 return Err(fault);
             }
         };
-        if !self.confirmed(name, command) {
+        if !self.confirmed(name, command, (&known, count)) {
             return Ok(());
         }
-        self.bind_again(name, &known, count).await;
+        self.bind_again(name).await;
         self.learn_caps(name).await;
         let owed = self.kept().owed.clone();
         for releases in owed {
@@ -94,17 +94,20 @@ impl Inner {
         self.server.heartbeat((id, node), self.timeout, option, within).await
     }
 
-    /// Records that the server has answered a heartbeat. False: the session is over.
-    fn confirmed(&self, name: &str, command: Command) -> bool {
+    /// Records that the server has answered a heartbeat. False: the session is over. `known` and `count`: see
+    /// [`counted`](crate::binding::Kept::counted).
+    fn confirmed(&self, name: &str, command: Command, (known, count): (&[u64], u64)) -> bool {
         let phase = *self.phase.borrow();
         let mut kept = self.kept();
-        let Some(heart) = kept.hearts.get_mut(name) else { return false };
         let now = Instant::now();
-        let is_over = heart.is_over(now);
+        let is_over = kept.hearts.get(name).is_none_or(|heart| heart.is_over(now));
         if is_over || matches!(phase, Phase::Lost | Phase::Closed) {
             return false;
         }
-        heart.confirmed(now, command, self.timeout);
+        kept.counted(name, known, count, now);
+        if let Some(heart) = kept.hearts.get_mut(name) {
+            heart.confirmed(now, command, self.timeout);
+        }
         drop(kept);
         self.phase.send_if_modified(|phase| {
             let opens = *phase == Phase::Opening;
@@ -116,18 +119,18 @@ impl Inner {
         true
     }
 
-    /// Binds locks again. `known` and `count`: see [`to_bind`](crate::binding::Kept::to_bind).
-    async fn bind_again(self: &Arc<Self>, name: &str, known: &[u64], count: u64) {
-        let again = self.kept().to_bind(name, known, count);
+    /// Binds the locks again that are not bound.
+    async fn bind_again(self: &Arc<Self>, name: &str) {
+        let again = self.kept().to_bind(name);
         for some in again.chunks(AT_ONCE) {
-            let (id, holds): (String, Vec<(u64, Arc<BoundHold>)>) = {
+            let (id, openings, holds): (String, u64, Vec<(u64, Arc<BoundHold>)>) = {
                 let kept = self.kept();
                 // When the next heartbeat is due, the next round binds the rest.
                 let Some(heart) = kept.hearts.get(name).filter(|heart| Instant::now() < heart.due) else { return };
                 let hold =
                     |number: &u64| Some((*number, kept.bindings.get(number)?)).filter(|(_, it)| it.heart == name);
                 let holds = some.iter().filter_map(hold).map(|(number, bound)| (number, bound.hold.clone()));
-                (heart.id.clone(), holds.collect())
+                (heart.id.clone(), heart.openings, holds.collect())
             };
             let all: Vec<_> = holds.iter().flat_map(|(_, hold)| self.server.binds(hold, &id)).collect();
             let mut replies = self.all(&all, None).await.into_iter();
@@ -137,7 +140,7 @@ impl Inner {
                 if replies.iter().any(|reply| reply.as_ref().err().is_some_and(Fault::is_no_session)) {
                     elsewhere.push(number);
                 }
-                self.bound(number, &replies);
+                self.bound(number, openings, &replies);
             }
             if self.kept().in_cluster {
                 // The lock is on a node where the session has another id, or this node has been restarted.
@@ -171,17 +174,16 @@ impl Inner {
     }
 
     /// Acts on the replies to a binding. After a fault, each round repeats it, as long as the hold is certain.
-    pub(super) fn bound(&self, number: u64, replies: &[Result<Value, Fault>]) {
+    /// `openings`: how often the session had been opened on the server when it was asked.
+    pub(super) fn bound(&self, number: u64, openings: u64, replies: &[Result<Value, Fault>]) {
         let is_gone = |reply: &Result<Value, Fault>| match reply {
             Ok(reply) => *reply == Value::Nil,
             Err(fault) => fault.is_wrong_type(),
         };
-        if replies.iter().any(is_gone) {
+        let is_lost = replies.iter().any(is_gone)
+            || replies.iter().all(Result::is_ok) && !self.kept().bound(number, openings, Instant::now());
+        if is_lost {
             self.lose([number]);
-        } else if replies.iter().all(Result::is_ok)
-            && let Some(bound) = self.kept().bindings.get_mut(&number)
-        {
-            bound.unbound = None;
         }
     }
 

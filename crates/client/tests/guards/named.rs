@@ -194,6 +194,26 @@ async fn a_deleted_lock_is_lost_with_the_next_heartbeat() {
     assert!(!is_lost(&guards[0]) && session.is_open());
 }
 
+/// The server has fewer bindings than the session has locks, and refuses to bind them again.
+#[tokio::test(flavor = "multi_thread")]
+async fn heartbeats_do_not_keep_a_deleted_lock_that_cannot_be_bound_again() {
+    let server = Server::start();
+    let mut admin = server.client();
+    admin.ok("ACL SETUSER worker reset on >secret ~* &* +@all");
+    let client = Client::open(&format!("redis://worker:secret@127.0.0.1:{}", server.port())).expect("a URL");
+    let session = open(&client, TIMEOUT).await;
+    let guard = in_time(client.acquire("job").in_session(&session)).await.expect("a lock");
+    admin.ok("ACL SETUSER worker -dlock.renew");
+    let deleted = Instant::now();
+    admin.int("DEL job");
+    admin.int("DLOCK.ACQUIRE job other PX 60000");
+    in_time(guard.lost()).await;
+    let took = deleted.elapsed();
+    // The last heartbeat that counted the lock was sent before the deletion.
+    assert!(took < TIMEOUT + Duration::from_secs(1), "{took:?}");
+    assert!(is_lost(&guard) && session.is_open());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_an_operator_closed_is_opened_again() {
     let (server, client) = server_and_client();
