@@ -51,8 +51,10 @@ pub(crate) struct Heart {
     life: Option<(Validity, Heartbeat)>,
     /// When the next heartbeat is due.
     pub due: Instant,
-    /// Whether the program has called `beat` since the last heartbeat.
+    /// Whether the program has called `beat` since the last heartbeat was sent.
     pub beaten: bool,
+    /// When the program called it last; at first, when the session was opened.
+    last_beat: Instant,
     /// How often the session was opened on this server. Locks granted before the last opening must be bound again.
     pub openings: u64,
     /// Until when the bindings of earlier openings are certain. `None` before the first opening.
@@ -200,10 +202,22 @@ impl Kept {
 
 impl Heart {
     pub fn new(id: String, node: Option<ConnectionInfo>, now: Instant) -> Self {
-        Self { id, node, life: None, due: now, beaten: false, openings: 0, former: None, wake: Arc::default() }
+        Self {
+            id,
+            node,
+            life: None,
+            due: now,
+            beaten: false,
+            last_beat: now,
+            openings: 0,
+            former: None,
+            wake: Arc::default(),
+        }
     }
 
-    pub fn beat(&mut self) {
+    /// The program has called `beat`.
+    pub fn beat(&mut self, now: Instant) {
+        self.last_beat = now;
         if !std::mem::replace(&mut self.beaten, true) {
             self.wake.notify_one();
         }
@@ -248,7 +262,8 @@ impl Heart {
         self.plan(now);
     }
 
-    /// A heartbeat has failed, or something is left to do after it.
+    /// A heartbeat has failed, or something is left to do after it. The program's `beat` has stood for that heartbeat,
+    /// and stands for no other: the session of a program that hangs must not live longer because its heartbeat failed.
     fn failed(&mut self, now: Instant) {
         match &mut self.life {
             Some((life, beats)) => {
@@ -257,7 +272,6 @@ impl Heart {
             }
             None => self.due = now + FIRST_PAUSE,
         }
-        self.beaten = true;
     }
 
     /// Sets when the next heartbeat is due.
@@ -273,9 +287,11 @@ impl Heart {
         self.until().is_some_and(|until| now >= until)
     }
 
-    /// Makes the next heartbeat due now, whether or not the program beats.
-    pub fn hurry(&mut self, now: Instant) {
-        (self.due, self.beaten) = (now, true);
+    /// Makes the next heartbeat due now. A recent `beat` of the program stands for this heartbeat, too: a beat that comes
+    /// just after one heartbeat stands for the next, which follows a third of the timeout later.
+    pub fn hurry(&mut self, now: Instant, timeout: Duration) {
+        self.beaten |= now < self.last_beat + timeout / 3;
+        self.due = now;
         self.wake.notify_one();
     }
 
@@ -397,5 +413,33 @@ mod tests {
         add(&mut kept, 1);
         beat(&mut kept, at(start, 2), Some((&[1, 3, 4], 0)));
         assert_eq!(kept.to_bind(ONLY), [3, 4, 1]);
+    }
+
+    #[test]
+    fn a_beat_of_the_program_stands_for_one_heartbeat() {
+        let start = Instant::now();
+        let mut kept = opened(start, &[]);
+        let due = at(start, 1);
+        assert_eq!(kept.beats(ONLY, due, true), Beat::Waits);
+        kept.hearts.get_mut(ONLY).expect("a heart").beat(due);
+        assert_eq!(kept.beats(ONLY, due, true), Beat::IsDue);
+        kept.failure = Some("no reply".to_owned());
+        kept.round_ended(ONLY, due);
+        assert_eq!(kept.beats(ONLY, at(start, 2), true), Beat::Waits, "the program may hang");
+        assert_eq!(kept.next(ONLY, true), Some(end(start, TIMEOUT)));
+        assert_eq!(kept.beats(ONLY, at(start, 2), false), Beat::IsDue, "without `beat`, it is repeated");
+        kept.hearts.get_mut(ONLY).expect("a heart").beat(at(start, 2));
+        assert_eq!(kept.beats(ONLY, at(start, 2), true), Beat::IsDue);
+        assert_eq!(kept.beats(ONLY, at(start, 3), true), Beat::IsOver);
+    }
+
+    #[test]
+    fn only_a_recent_beat_opens_a_session_again() {
+        let start = Instant::now();
+        for (asked, then) in [(0, Beat::IsDue), (1, Beat::Waits)] {
+            let mut kept = opened(start, &[]);
+            kept.hearts.get_mut(ONLY).expect("a heart").hurry(at(start, asked), TIMEOUT);
+            assert_eq!(kept.beats(ONLY, at(start, asked), true), then, "{asked}");
+        }
     }
 }

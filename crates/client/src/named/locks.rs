@@ -48,7 +48,7 @@ impl Inner {
     /// Records that a server does not know the session. The next heartbeat, which opens it again, is due at once.
     pub fn missing(&self) {
         let now = Instant::now();
-        self.kept().hearts.values_mut().for_each(|heart| heart.hurry(now));
+        self.kept().hearts.values_mut().for_each(|heart| heart.hurry(now, self.timeout));
     }
 
     /// Binds a lock that was granted with this ticket until `granted_until`. The lock is lost already if the session

@@ -110,8 +110,9 @@ impl Session {
     /// Says that the program is alive: see [`open_manual`](Session::open_manual). Sends nothing itself and does not
     /// wait, so call it often.
     pub fn beat(&self) {
+        let now = Instant::now();
         for heart in self.inner.kept().hearts.values_mut() {
-            heart.beat();
+            heart.beat(now);
         }
     }
 

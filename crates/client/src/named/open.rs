@@ -23,7 +23,8 @@ impl Session {
     }
 
     /// Does the same as [`open`](Session::open), but sends heartbeats only while the program calls
-    /// [`beat`](Session::beat). If the loop that works calls it, the locks are freed when that loop hangs.
+    /// [`beat`](Session::beat). If the loop that works calls it, the locks are freed when that loop hangs. Each call
+    /// stands for one heartbeat at most: one that fails is repeated after the next call.
     ///
     /// # Errors
     ///

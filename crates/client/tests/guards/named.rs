@@ -4,6 +4,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use dlock_client::{Client, Error, Guard, Session};
+use dlock_testkit::proxy::Proxy;
 use dlock_testkit::redis::Value;
 use dlock_testkit::{Server, Setup, lock_info, soon};
 
@@ -270,6 +271,41 @@ async fn only_beats_keep_a_manual_session() {
     }
     in_time(guard.lost()).await;
     freed(&server, "job");
+}
+
+/// Opens a session that the program keeps, and takes a lock. When a heartbeat is due, the network holds it back.
+async fn manual_with_a_lost_heartbeat(server: &Server) -> (Session, Guard) {
+    let proxy = Proxy::to(server);
+    let client = Client::open(&proxy.url()).expect("a URL");
+    let session = in_time(Session::open_manual(&client, TIMEOUT)).await.expect("a session");
+    let guard = in_time(client.acquire("job").in_session(&session)).await.expect("a lock");
+    tokio::time::sleep(TIMEOUT * 2 / 5).await;
+    proxy.keep_commands();
+    session.beat();
+    (session, guard)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_heartbeat_gives_no_more_time_to_a_program_that_hangs() {
+    let server = Server::start();
+    let (_session, guard) = manual_with_a_lost_heartbeat(&server).await;
+    let beaten = Instant::now();
+    freed(&server, "job");
+    let took = beaten.elapsed();
+    assert!(took < TIMEOUT, "the last heartbeat before was sent earlier: {took:?}");
+    in_time(guard.lost()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_heartbeat_is_repeated_for_a_program_that_goes_on() {
+    let server = Server::start();
+    let (session, guard) = manual_with_a_lost_heartbeat(&server).await;
+    let end = Instant::now() + TIMEOUT;
+    while Instant::now() < end {
+        not_yet(guard.lost()).await;
+        session.beat();
+    }
+    is_held(&server, &guard);
 }
 
 #[tokio::test(flavor = "multi_thread")]
