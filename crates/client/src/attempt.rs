@@ -183,6 +183,13 @@ impl Attempt {
         self.again(now);
     }
 
+    /// The connection of a request has ended without an answer, and a late copy of the request would bind the hold to
+    /// that connection, whose end releases it. The lock is asked for again, as another owner.
+    pub fn orphaned(&mut self, now: Instant) {
+        self.commands.iter_mut().for_each(|command| command.is_old = true);
+        self.again(now);
+    }
+
     /// A command was not executed, and is worth sending again.
     pub fn refused(&mut self, now: Instant, number: u64) {
         self.close(number);

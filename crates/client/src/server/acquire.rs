@@ -212,7 +212,14 @@ impl Acquisition {
                 if cause.is_end_of_connection() {
                     self.heard = now;
                 }
-                self.attempt.cut(now);
+                if self.terms.keep == Keep::Session && fault.has_ended_connection() {
+                    self.attempt.orphaned(now);
+                    if let Next::Ask { .. } = self.attempt.next() {
+                        self.change_owner();
+                    }
+                } else {
+                    self.attempt.cut(now);
+                }
             }
             fault if fault.leaves_open() => self.attempt.cut(now),
             Fault::NotSent(_) | Fault::Later(_) | Fault::Moved(..) | Fault::Ask(_) => {

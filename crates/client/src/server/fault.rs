@@ -83,6 +83,12 @@ impl Fault {
         }
     }
 
+    /// Returns whether the connection has ended before the answer came.
+    pub fn has_ended_connection(&self) -> bool {
+        // With a code, the server has answered.
+        matches!(self, Self::OutcomeUnknown(cause) if cause.is_end_of_connection() && cause.code().is_none())
+    }
+
     /// Returns whether the server does not know the session.
     pub fn is_no_session(&self) -> bool {
         matches!(self, Self::Refused(cause) if cause.code() == Some("NOSESSION"))

@@ -94,10 +94,16 @@ impl Server {
             all.push(commands::wait(replicas));
             rest += replicas.timeout;
         }
+        if session.bound().is_none() {
+            self.nodes.forget_free(&session.link());
+        }
         let at = InFlight::default();
         let bound = self.nodes.call_at(hold.name(), &all, Lane::Own, Some(REPLY), rest, &at).await;
-        if let Err(Fault::OutcomeUnknown(_)) = bound {
-            session.keep_open(at.take_link());
+        match &bound {
+            // The server may execute the command later, and then releases the hold, because its connection has ended.
+            Err(fault) if fault.has_ended_connection() => return Renewal::Gone,
+            Err(Fault::OutcomeUnknown(_)) => session.keep_open(at.take_link()),
+            _ => {}
         }
         let bound = bound.and_then(|(replies, link)| {
             let replies = match hold.replicas {

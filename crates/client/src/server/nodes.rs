@@ -348,6 +348,11 @@ impl Nodes {
         self.forget_node(link.info());
     }
 
+    /// Closes the free connections to the node of a connection that has ended: they may be about to end, too.
+    pub fn forget_free(&self, ended: &Link) {
+        self.known().idle.remove(&ended.address());
+    }
+
     fn forget_node(&self, node: &ConnectionInfo) {
         let mut known = self.known();
         known.home.take_if(|home| home.addr() == node.addr());

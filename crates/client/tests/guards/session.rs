@@ -235,3 +235,43 @@ async fn a_binding_that_arrives_late_does_not_release_the_lock() {
     not_yet(guard.lost()).await;
     assert!(guard.renew().await.is_ok() && guard.release().await.is_ok());
 }
+
+/// The connection of a request breaks before the server has read the request. The late copy binds the lock that it gets
+/// to that connection, whose end releases the lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_outlasts_its_connection_releases_nothing() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = Client::open(&proxy.url()).expect("a URL");
+    let mut watch = server.client();
+    for waits in [false, true] {
+        proxy.strand("SESSION", "SESSION");
+        let acquire = client.acquire("job").lease(Duration::from_secs(600)).session();
+        let acquire = if waits { acquire } else { acquire.no_wait() };
+        let guard = in_time(acquire).await.expect("a lock");
+        let before = watch.calls("dlock.acquire");
+        proxy.deliver();
+        soon("the late one has arrived", || watch.calls("dlock.acquire") > before);
+        // The end of its connection follows.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        is_held(&server, &guard);
+        not_yet(guard.lost()).await;
+        assert!(guard.release().await.is_ok());
+        client.settled().await;
+    }
+}
+
+/// A late copy of the command that binds the lock would release it, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_lost_if_a_binding_may_outlast_its_connection() {
+    let server = patient_server();
+    let proxy = Proxy::to(&server);
+    let client = Client::open(&proxy.url()).expect("a URL");
+    let guard = in_time(client.acquire("job").lease(Duration::from_secs(600)).session()).await.expect("a lock");
+    proxy.strand("SESSION", "SESSION");
+    server.client().int(format!("CLIENT KILL ID {}", connection(&server, &guard)));
+    let told = tokio::time::timeout(Duration::from_secs(10), guard.lost()).await;
+    assert!(told.is_ok(), "the guard relies on another connection");
+    proxy.deliver();
+    lost(guard.renew().await);
+}
