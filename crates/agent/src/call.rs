@@ -18,7 +18,8 @@ pub(crate) struct Call {
     pub block_at: Option<usize>,
     /// Whether it binds a hold to the connection.
     pub binds: bool,
-    /// Whether it may be sent again if nobody knows whether it was carried out.
+    /// Whether it may be sent again if nobody knows whether it was carried out. Not if it binds a hold to the
+    /// connection: an earlier copy that arrives late would bind the hold to its own, whose end releases it.
     pub is_repeatable: bool,
     /// Whether it is a command that writes.
     pub is_write: bool,
@@ -65,7 +66,8 @@ impl Call {
             binds: options.has_session,
             is_write: spec.flags.split_ascii_whitespace().any(|flag| flag == "write"),
             // A read, and a renewal, may be carried out twice.
-            is_repeatable: is_request || spec.flags.contains("readonly") || spec.name == spec::RENEW.name,
+            is_repeatable: !options.has_session
+                && (is_request || spec.flags.contains("readonly") || spec.name == spec::RENEW.name),
             ..Self::default()
         }
     }
@@ -150,6 +152,9 @@ mod tests {
         assert_eq!(call("DLOCK.SACQUIRE k o 3 BLOCK 7").block_at, Some(5));
         assert!(call("DLOCK.RENEW k o SESSION").binds);
         assert!(!call("DLOCK.RELEASE k o").is_repeatable);
+        assert!(call("DLOCK.ACQUIRE k o REQUEST 1 SESSIONID s").is_repeatable);
+        assert!(!call("DLOCK.ACQUIRE k o REQUEST 1 SESSION").is_repeatable);
+        assert!(call("DLOCK.RENEW k o").is_repeatable && !call("DLOCK.RENEW k o SESSION").is_repeatable);
         assert!(call("DLOCK.SESSION s PX 900 XX").is_repeatable);
         assert!(!call("DLOCK.SESSION s PX 900 NX").is_repeatable);
         assert!(!call("DLOCK.ACQUIRE k o").is_repeatable);

@@ -139,3 +139,30 @@ async fn a_nil_that_answers_a_repeat_without_a_wait_is_the_reply() {
         assert_eq!(client.poll(Duration::from_secs(20)), Some(Value::Nil), "{command}");
     }
 }
+
+/// The connection of a command with `SESSION` breaks before the server has read the command. The late copy binds the
+/// lock to that connection, whose end releases it. A reply to another copy would be followed by a second owner.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_copy_never_ends_a_session_that_the_client_was_told_of() {
+    for (before, command) in [
+        (None, "DLOCK.ACQUIRE k a PX 60000 SESSION REQUEST 1"),
+        (None, "DLOCK.ACQUIRE k a PX 60000 BLOCK 9000 SESSION REQUEST 1"),
+        (Some("DLOCK.ACQUIRE k a PX 60000"), "DLOCK.RENEW k a SESSION"),
+    ] {
+        let server = Server::start();
+        let proxy = Proxy::to(&server);
+        let port = agent_of(&proxy.url());
+        soon("the agent listens", || dlock_testkit::Client::connect(port).is_ok());
+        let mut client = dlock_testkit::Client::connect(port).expect("a connection");
+        if let Some(before) = before {
+            client.int(before);
+        }
+        proxy.strand("SESSION", "SESSION");
+        let told = client.outcome(command);
+        proxy.deliver();
+        if let Ok(told) = told {
+            let second = server.client().outcome("DLOCK.ACQUIRE k b PX 60000 BLOCK 3000");
+            panic!("{command}: the client was told {told:?}, and another one {second:?}");
+        }
+    }
+}
