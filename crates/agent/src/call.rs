@@ -25,6 +25,8 @@ pub(crate) struct Call {
     pub is_write: bool,
     /// Whether it is for all primaries of a cluster.
     pub is_for_each: bool,
+    /// Whether it only opens a session (`NX`), and keeps none that is open.
+    pub only_opens: bool,
     /// Whether it is about the writes of the connection that answered last, and so means nothing on another one.
     pub is_about_last: bool,
 }
@@ -75,7 +77,7 @@ impl Call {
     fn of_session(request: &Request) -> Self {
         let is_new = request.after(4).any(|word| word.eq_ignore_ascii_case(b"NX"));
         let is_close = request.word(2).is_some_and(|word| word.eq_ignore_ascii_case(b"CLOSE"));
-        Self { is_for_each: true, is_repeatable: !is_new && !is_close, ..Self::default() }
+        Self { is_for_each: true, only_opens: is_new, is_repeatable: !is_new && !is_close, ..Self::default() }
     }
 
     /// Returns what is left of the time that it may wait. `None`: it does not wait, or without limit.

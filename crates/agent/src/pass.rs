@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use dlock_client::{Client, Error, Relay, RelayLink, Unanswered};
-use redis::{Cmd, Value, cmd};
+use redis::{Arg, Cmd, Value, cmd};
 use tokio::time::sleep;
 
 use crate::call::Call;
@@ -233,7 +233,7 @@ impl Upstream {
     /// Sends a command once. One about the last write (`WAIT`) must follow that write on the same connection.
     async fn ask(&mut self, command: &Cmd, call: &Call, patience: Option<Duration>) -> Result<Reply, Unanswered> {
         if call.is_for_each && self.is_cluster().await? {
-            return self.ask_each(command).await;
+            return self.ask_each(command, call.only_opens).await;
         }
         if let Some(key) = &call.key {
             self.key.clone_from(key);
@@ -254,13 +254,26 @@ impl Upstream {
         Ok(reply.into())
     }
 
-    /// Sends a command to all primaries of a cluster: a session of a client is one session on each primary.
-    async fn ask_each(&self, command: &Cmd) -> Result<Reply, Unanswered> {
-        let mut replies = Vec::new();
-        for answer in self.relay.ask_each(command, SHORT).await? {
-            replies.push(answer?.0);
+    /// Sends a command to all primaries of a cluster: a session of a client is one session on each primary. If it was
+    /// opened on some of them only, the others get a heartbeat, because the client counts its time from this command.
+    async fn ask_each(&self, command: &Cmd, only_opens: bool) -> Result<Reply, Unanswered> {
+        let replies = self.replies_of_each(command).await?;
+        let was_open = |reply: &Value| *reply == Value::Nil;
+        if !only_opens || !replies.iter().any(was_open) || replies.iter().all(was_open) {
+            return Ok(merged(replies));
         }
-        Ok(merged(replies))
+        let mut heartbeat = Cmd::new();
+        for word in command.args_iter().take(SESSION_ID_PX_MS) {
+            if let Arg::Simple(word) = word {
+                heartbeat.arg(word);
+            }
+        }
+        Ok(merged(self.replies_of_each(&heartbeat).await?))
+    }
+
+    async fn replies_of_each(&self, command: &Cmd) -> Result<Vec<Value>, Unanswered> {
+        let answers = self.relay.ask_each(command, SHORT).await?;
+        answers.into_iter().map(|answer| answer.map(|(reply, _)| reply)).collect()
     }
 
     async fn is_cluster(&self) -> Result<bool, Unanswered> {
@@ -310,6 +323,9 @@ fn command(request: &Request, call: &Call, left: Option<Duration>) -> Cmd {
 
 /// The name of connections whose client has none.
 const NAME: &str = "dlock-agent";
+
+/// The number of words of a heartbeat without options.
+const SESSION_ID_PX_MS: usize = 4;
 
 /// The time between two pings of the server of a request that waits.
 const LOOK: Duration = Duration::from_secs(5);

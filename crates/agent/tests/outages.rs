@@ -15,10 +15,11 @@ use std::time::Duration;
 
 use dlock_agent::{Agent, Listen, Options};
 use dlock_client::{Acquire, Client, Error, Guard};
+use dlock_testkit::cluster::Cluster;
 use dlock_testkit::process::free_port;
 use dlock_testkit::proxy::Proxy;
 use dlock_testkit::redis::Value;
-use dlock_testkit::{Server, soon};
+use dlock_testkit::{Server, int_of, list_of, soon};
 use tokio::task::JoinHandle;
 
 /// Starts an agent of this server in the background. Returns its port.
@@ -164,5 +165,30 @@ async fn a_late_copy_never_ends_a_session_that_the_client_was_told_of() {
             let second = server.client().outcome("DLOCK.ACQUIRE k b PX 60000 BLOCK 3000");
             panic!("{command}: the client was told {told:?}, and another one {second:?}");
         }
+    }
+}
+
+/// A node has forgotten the session, and the client opens it again. The client counts the session's time from that
+/// command, on all nodes.
+#[tokio::test(flavor = "multi_thread")]
+async fn opening_a_session_on_one_node_of_a_cluster_keeps_it_on_the_others() {
+    const MS: i64 = 30_000;
+    let cluster = Cluster::start(2);
+    let node = cluster.nodes[0].port();
+    let port = agent_of(&format!("redis://127.0.0.1:{node},127.0.0.1:{node}"));
+    soon("the agent listens", || dlock_testkit::Client::connect(port).is_ok());
+    let mut client = dlock_testkit::Client::connect(port).expect("a connection");
+    let open = format!("DLOCK.SESSION s PX {MS} NX");
+    assert_eq!(client.int(&open), 0);
+    client.nil(&open);
+    cluster.client(1).int("DLOCK.SESSION s CLOSE");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let asked = std::time::Instant::now();
+    assert_eq!(client.int(&open), 0);
+    for at in 0..2 {
+        let sessions = list_of(&cluster.client(at).run("DLOCK.SESSION LIST"));
+        let left = int_of(&list_of(&sessions[0])[3]);
+        let passed = i64::try_from(asked.elapsed().as_millis()).expect("a short time");
+        assert!(left + passed >= MS, "{left} ms are left on the node {at}, {passed} ms after the command");
     }
 }
