@@ -37,7 +37,7 @@ pub(crate) struct Connection {
 impl Connection {
     pub fn new(shared: Arc<Shared>, number: u64, address: String) -> Self {
         let is_logged_in = shared.options.login.is_none();
-        let anchor = Anchor::new(AnchorId::Connection(number));
+        let anchor = Anchor::new(AnchorId::Connection(number), Duration::ZERO);
         let (protocol, name, upstream, stranger_since) = (Protocol::Resp2, None, None, Instant::now());
         Self { shared, number, address, protocol, is_logged_in, stranger_since, name, anchor, upstream }
     }

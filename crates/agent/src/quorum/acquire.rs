@@ -9,7 +9,7 @@ use dlock_core::args::{self, Malformed};
 use dlock_core::{BindTo, Command, LeaseChoice, Mode, Owner, RequestId};
 use tokio::time::sleep_until;
 
-use super::hold::{Hold, on_servers};
+use super::hold::{Hold, Unbound, on_servers};
 use super::sessions::NO_SESSION;
 use super::{Quorum, malformed, not_offered, outage};
 use crate::quorum::hold::{Anchor, AnchorId};
@@ -49,7 +49,7 @@ impl Quorum {
         gone: impl Future<Output = ()>,
     ) -> Option<Reply> {
         match self.wanted(command, request, connection) {
-            Ok(wanted) => match self.own(&wanted) {
+            Ok(wanted) => match self.own(&wanted).await {
                 Some(reply) => Some(reply),
                 None if self.table.len() >= self.max_holds => Some(Reply::error(TOO_MANY)),
                 None => self.wait(wanted, gone).await,
@@ -97,7 +97,7 @@ impl Quorum {
                 // A heartbeat promises that each hold of the session lasts for the session's time. Just before a
                 // renewal, a hold has only two thirds of its lease left.
                 if lease < 2 * timeout {
-                    return Err(not_offered("SESSIONID with a lease of less than twice the session's time"));
+                    return Err(not_offered(TOO_SHORT));
                 }
                 Ok(Some(anchor))
             }
@@ -105,13 +105,10 @@ impl Quorum {
     }
 
     /// Answers the request if its owner holds the lock already.
-    fn own(&self, wanted: &Wanted) -> Option<Reply> {
+    async fn own(&self, wanted: &Wanted) -> Option<Reply> {
         let hold = self.table.of(&wanted.key, &wanted.owner)?;
         if wanted.request.is_some() && hold.request == wanted.request && hold.mode == wanted.mode() {
-            return match &wanted.anchor {
-                Some(anchor) if !anchor.bind(&hold) => Some(Reply::error(NO_SESSION)),
-                _ => Some(Reply::number(hold.token.get())),
-            };
+            return self.repeated(wanted, &hold).await;
         }
         Some(match (wanted.command, wanted.block) {
             (Command::Acquire, Some(_)) => Reply::error(DEADLOCK),
@@ -121,6 +118,26 @@ impl Quorum {
             }
             _ => not_offered("another entry of the same owner: a lock is not reentrant"),
         })
+    }
+
+    /// Answers a request that repeats the one that was granted this hold. `None`: the hold has ended meanwhile.
+    async fn repeated(&self, wanted: &Wanted, hold: &Arc<Hold>) -> Option<Reply> {
+        if let Some(anchor) = &wanted.anchor {
+            let bound = match anchor.bind(hold) {
+                Err(Unbound::TooShort) => match hold.keep().await {
+                    Ok(()) => anchor.bind(hold),
+                    Err(Error::Lost) => return None,
+                    Err(error) => return Some(outage(&self.table.stats, &error)),
+                },
+                bound => bound,
+            };
+            match bound {
+                Ok(()) => {}
+                Err(Unbound::Over) => return None,
+                Err(why) => return not_bound(why, anchor),
+            }
+        }
+        Some(Reply::number(hold.token.get()))
     }
 
     async fn wait(&self, wanted: Wanted, gone: impl Future<Output = ()>) -> Option<Reply> {
@@ -133,7 +150,7 @@ impl Quorum {
         if is_waiting
             && taken.is_none()
             && wanted.request.is_some()
-            && let Some(reply) = self.own(&wanted)
+            && let Some(reply) = self.own(&wanted).await
         {
             return Some(reply);
         }
@@ -208,9 +225,12 @@ impl Quorum {
             let _ = self.table.release(&hold).await;
             return Some(not_offered("another entry of the same owner: a lock is not reentrant"));
         }
-        if let Some(anchor) = anchor.filter(|anchor| !anchor.bind(&hold)) {
+        // While the request waited, a heartbeat may have given the session more time than the lease has.
+        if let Some(anchor) = anchor
+            && let Err(why) = anchor.bind(&hold)
+        {
             let _ = self.table.release(&hold).await;
-            return ended_reply(&anchor);
+            return not_bound(why, &anchor);
         }
         let token = Reply::number(hold.token.get());
         Some(if is_drawn { Reply::Array(vec![Reply::bulk(&*hold.owner.text()), token]) } else { token })
@@ -252,11 +272,22 @@ fn ended_reply(anchor: &Arc<Anchor>) -> Option<Reply> {
     }
 }
 
+/// Returns the reply to a client whose hold was not bound. `None`: as for [`ended_reply`].
+pub(super) fn not_bound(why: Unbound, anchor: &Arc<Anchor>) -> Option<Reply> {
+    match why {
+        Unbound::NoSession => ended_reply(anchor),
+        Unbound::TooShort => Some(not_offered(TOO_SHORT)),
+        Unbound::Over => Some(Reply::Nil),
+    }
+}
+
 fn uuid() -> [u8; 16] {
     uuid::Builder::from_random_bytes(rand::random()).into_uuid().into_bytes()
 }
 
 const DEADLOCK: &str = "DEADLOCK the owner holds the lock already, and over a quorum nobody enters it again";
+
+const TOO_SHORT: &str = "SESSIONID with a lease of less than twice the session's time";
 
 const TOO_MANY: &str = "ERR max number of locks reached: --max-holds";
 

@@ -7,10 +7,10 @@ use dlock_client::Error;
 use dlock_core::args::{self, Malformed};
 use dlock_core::{BindTo, Entries, Lease, LeaseChoice, RenewToken};
 
+use super::acquire::not_bound;
 use super::hold::{Hold, on_servers};
-use super::sessions::NO_SESSION;
 use super::{Quorum, malformed, not_offered, outage};
-use crate::quorum::hold::{Anchor, AnchorId};
+use crate::quorum::hold::Anchor;
 use crate::resp::{Reply, Request};
 use crate::stats::Stats;
 
@@ -84,13 +84,12 @@ impl Quorum {
             Err(Error::Lost) => return Some(Reply::Nil),
             Err(error) => return Some(outage(&self.table.stats, &error)),
         }
-        match anchor {
-            Some(anchor) if !anchor.bind(&hold) => match anchor.id {
-                AnchorId::Connection(_) => None,
-                AnchorId::Named(_) => Some(Reply::error(NO_SESSION)),
-            },
-            _ => Some(Reply::Integer(1)),
+        if let Some(anchor) = anchor
+            && let Err(why) = anchor.bind(&hold)
+        {
+            return not_bound(why, &anchor);
         }
+        Some(Reply::Integer(1))
     }
 
     pub(super) async fn check(&self, request: &Request) -> Reply {

@@ -86,13 +86,18 @@ impl Hold {
         if keeping.is_over {
             return Duration::ZERO;
         }
-        // `take` alone locks the guard exclusively, and the hold is over by then.
-        let Ok(guard) = self.guard.try_read() else { return Duration::ZERO };
-        let left = guard.as_ref().map_or(Duration::ZERO, Guard::remaining);
+        let left = self.left_on_servers();
         match keeping.anchor {
             Some(_) => left,
             None => left.min(keeping.ends.saturating_duration_since(Instant::now())),
         }
+    }
+
+    /// Returns how much longer a majority of servers certainly has the hold.
+    fn left_on_servers(&self) -> Duration {
+        // `take` alone locks the guard exclusively, and the hold is over by then.
+        let Ok(guard) = self.guard.try_read() else { return Duration::ZERO };
+        guard.as_ref().map_or(Duration::ZERO, Guard::remaining)
     }
 
     /// Returns whether the hold is being released, or is known to be lost.
@@ -116,20 +121,30 @@ impl Hold {
         self.keeping().anchor.as_ref().is_some_and(|bound| Arc::ptr_eq(bound, anchor))
     }
 
-    /// Binds the hold, for [`Anchor::bind`]. Returns the anchor that it was bound to before.
-    pub fn bind(&self, anchor: Arc<Anchor>) -> Option<Arc<Anchor>> {
-        let before = self.keeping().anchor.replace(anchor);
+    /// Binds the hold for [`Anchor::bind`], which promises this time. Returns the anchor that it was bound to before.
+    fn bind(&self, anchor: Arc<Anchor>, time: Duration) -> Result<Option<Arc<Anchor>>, Unbound> {
+        let mut keeping = self.keeping();
+        let left = self.left_on_servers();
+        if keeping.is_over || left.is_zero() {
+            return Err(Unbound::Over);
+        }
+        if left < time {
+            return Err(Unbound::TooShort);
+        }
+        let before = keeping.anchor.replace(anchor);
         self.changed.notify_one();
-        before
+        Ok(before)
     }
 
-    /// Ends the binding to a session that was forgotten: the hold now ends with its lease, counted from the call.
+    /// Ends the binding to a session that was forgotten: the hold now ends with its lease, counted from the call, but
+    /// not before the time that the session's last heartbeat has promised.
     pub fn unbind(&self, from: &Arc<Anchor>) {
+        let promised = from.bound().time;
         let mut keeping = self.keeping();
         if keeping.anchor.take_if(|anchor| Arc::ptr_eq(anchor, from)).is_none() {
             return;
         }
-        keeping.ends = Instant::now() + keeping.lease;
+        keeping.ends = Instant::now() + keeping.lease.max(promised);
         self.changed.notify_one();
     }
 
@@ -250,8 +265,25 @@ mod tests {
 /// A connection or a named session, and the holds that are bound to it.
 pub(crate) struct Anchor {
     pub id: AnchorId,
-    bound: Mutex<Vec<Weak<Hold>>>,
+    bound: Mutex<Bound>,
     end: watch::Sender<Option<End>>,
+}
+
+struct Bound {
+    holds: Vec<Weak<Hold>>,
+    /// For how long the last heartbeat has promised that all holds live. Zero for a connection.
+    time: Duration,
+}
+
+/// Why a hold was not bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unbound {
+    /// The session has ended.
+    NoSession,
+    /// The hold may end before the time that the session's last heartbeat has promised.
+    TooShort,
+    /// The hold is being released, or is lost.
+    Over,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -272,35 +304,40 @@ pub(crate) enum End {
 }
 
 impl Anchor {
-    pub fn new(id: AnchorId) -> Arc<Self> {
-        Arc::new(Self { id, bound: Mutex::default(), end: watch::Sender::new(None) })
+    /// Begins a session whose holds must live for this time. Zero: for as long as the connection is open.
+    pub fn new(id: AnchorId, time: Duration) -> Arc<Self> {
+        Arc::new(Self { id, bound: Mutex::new(Bound { holds: Vec::new(), time }), end: watch::Sender::new(None) })
     }
 
-    /// Binds the hold, unless the session has ended.
-    pub fn bind(self: &Arc<Self>, hold: &Arc<Hold>) -> bool {
-        let mut bound = self.bound();
+    /// Binds the hold. The client now relies on it for the time of the last heartbeat.
+    ///
+    /// # Errors
+    ///
+    /// [`Unbound`]; the hold is as it was.
+    pub fn bind(self: &Arc<Self>, hold: &Arc<Hold>) -> Result<(), Unbound> {
+        let Bound { holds, time } = &mut *self.bound();
         if self.end.borrow().is_some() {
-            return false;
+            return Err(Unbound::NoSession);
         }
-        let before = hold.bind(self.clone());
+        let before = hold.bind(self.clone(), *time)?;
         if before.as_ref().is_some_and(|before| Arc::ptr_eq(before, self)) {
-            return true;
+            return Ok(());
         }
         if before.is_some() {
             // The hold may have been bound to this session earlier: with its old entry, it would count twice.
-            bound.retain(|other| other.as_ptr() != Arc::as_ptr(hold));
+            holds.retain(|other| other.as_ptr() != Arc::as_ptr(hold));
         }
         // Entries of holds that are gone are removed before the list grows.
-        if bound.len() >= 16 && bound.len() == bound.capacity() {
-            bound.retain(|hold| hold.strong_count() > 0);
+        if holds.len() >= 16 && holds.len() == holds.capacity() {
+            holds.retain(|hold| hold.strong_count() > 0);
         }
-        bound.push(Arc::downgrade(hold));
-        true
+        holds.push(Arc::downgrade(hold));
+        Ok(())
     }
 
     /// Ends the session, and returns the holds that were bound. Empty if it had ended before.
     pub fn end(self: &Arc<Self>, how: End) -> Vec<Arc<Hold>> {
-        let holds = self.close(how, &mut self.bound());
+        let holds = self.close(how, &mut self.bound().holds);
         holds.into_iter().filter(|hold| hold.is_bound_to(self)).collect()
     }
 
@@ -311,7 +348,7 @@ impl Anchor {
         if !hold.finish() {
             return None;
         }
-        let holds = self.close(End::Forgotten, &mut bound);
+        let holds = self.close(End::Forgotten, &mut bound.holds);
         drop(bound);
         Some(holds.into_iter().filter(|hold| hold.is_bound_to(self)).collect())
     }
@@ -327,20 +364,24 @@ impl Anchor {
     /// Returns how many holds are bound, if all of them surely live for this time. `None`: one may not, because
     /// renewals fail, its loss is not noticed yet, or its lease is too short for this time; or the session has ended.
     pub fn vouch(self: &Arc<Self>, time: Duration) -> Option<usize> {
-        let mut bound = self.bound();
+        let bound = &mut *self.bound();
         if self.end.borrow().is_some() {
             return None;
         }
-        bound.retain(|hold| hold.upgrade().is_some_and(|hold| hold.is_bound_to(self) && !hold.is_over()));
-        let is_sure = bound.iter().filter_map(Weak::upgrade).all(|hold| hold.is_over() || hold.remaining() >= time);
-        is_sure.then_some(bound.len())
+        let holds = &mut bound.holds;
+        holds.retain(|hold| hold.upgrade().is_some_and(|hold| hold.is_bound_to(self) && !hold.is_over()));
+        if !holds.iter().filter_map(Weak::upgrade).all(|hold| hold.is_over() || hold.remaining() >= time) {
+            return None;
+        }
+        bound.time = time;
+        Some(holds.len())
     }
 
     /// Returns the live holds that are bound.
     pub fn holds(self: &Arc<Self>) -> Vec<Arc<Hold>> {
-        let mut bound = self.bound();
-        bound.retain(|hold| hold.upgrade().is_some_and(|hold| hold.is_bound_to(self)));
-        bound.iter().filter_map(Weak::upgrade).filter(|hold| hold.is_live()).collect()
+        let holds = &mut self.bound().holds;
+        holds.retain(|hold| hold.upgrade().is_some_and(|hold| hold.is_bound_to(self)));
+        holds.iter().filter_map(Weak::upgrade).filter(|hold| hold.is_live()).collect()
     }
 
     pub fn has_ended(&self) -> bool {
@@ -355,7 +396,7 @@ impl Anchor {
         }
     }
 
-    fn bound(&self) -> MutexGuard<'_, Vec<Weak<Hold>>> {
+    fn bound(&self) -> MutexGuard<'_, Bound> {
         self.bound.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

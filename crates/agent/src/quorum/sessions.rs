@@ -100,7 +100,7 @@ impl Sessions {
                 Reply::error("ERR max number of named sessions reached: dlock.max-sessions")
             }
             (Entry::Vacant(place), OpenIf::New | OpenIf::Any) => {
-                let anchor = Anchor::new(AnchorId::Named(place.key().clone()));
+                let anchor = Anchor::new(AnchorId::Named(place.key().clone()), timeout);
                 found.or_insert(Open { anchor, timeout, left: timeout });
                 Reply::Integer(0)
             }
