@@ -116,3 +116,14 @@ async fn a_forgotten_session_leaves_its_locks_the_time_of_the_last_heartbeat() {
     assert!(Instant::now() < relies_until, "the machine is too slow for this test");
     assert!(matches!(left, Ok(Value::Int(1..))), "{left:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_says_how_many_servers_answer() {
+    let (mut servers, port) = trio();
+    let mut client = client(port);
+    servers.drain(..2);
+    for command in ["PING", "DLOCK.CHECK k 7", "DLOCK.INFO k"] {
+        let error = client.error(command);
+        assert!(error.starts_with("LOADING too few servers answer: 1 of 3, a majority is 2: "), "{command}: {error}");
+    }
+}

@@ -64,7 +64,7 @@ impl Members {
         let asked = Instant::now();
         let (answers, faults) = self.ask(cmd("PING")).await;
         let is_majority = answers.len() >= self.majority();
-        let found = if is_majority { Ok(()) } else { Err(self.too_few(answers.len(), &faults)) };
+        let found = if is_majority { Ok(()) } else { Err(self.too_few("answer", answers.len(), &faults)) };
         // A failure takes long to find, so it is fresh when it has been found.
         *heard = Some((if is_majority { asked } else { Instant::now() }, found.clone()));
         found
@@ -86,7 +86,8 @@ impl Members {
         match left.get(self.majority() - 1) {
             Some(left) => Ok(Some(*left)),
             None if gone >= self.majority() => Ok(None),
-            None => Err(self.too_few(gone + left.len(), &faults)),
+            None if gone + left.len() < self.majority() => Err(self.too_few("answer", gone + left.len(), &faults)),
+            None => Err(self.too_few("agree", gone.max(left.len()), &faults)),
         }
     }
 
@@ -101,7 +102,7 @@ impl Members {
         let _turn = self.infos.acquire().await;
         let (mut answers, faults) = self.ask(command).await;
         if answers.len() < self.majority() {
-            return Err(self.too_few(answers.len(), &faults));
+            return Err(self.too_few("answer", answers.len(), &faults));
         }
         answers.sort_by_key(|(at, _)| *at);
         Ok(answers.into_iter().map(|(_, answer)| seen(answer)).collect())
@@ -134,10 +135,11 @@ impl Members {
         (answers, faults)
     }
 
-    fn too_few(&self, answered: usize, faults: &[String]) -> String {
+    /// Returns the error that too few servers do this. `count`: how many do.
+    fn too_few(&self, does: &str, count: usize, faults: &[String]) -> String {
         let (members, majority) = (self.relays.len(), self.majority());
-        let faults = faults.join("; ");
-        format!("LOADING too few servers agree: {answered} of {members}, a majority is {majority}: {faults}")
+        let faults = if faults.is_empty() { String::new() } else { format!(": {}", faults.join("; ")) };
+        format!("LOADING too few servers {does}: {count} of {members}, a majority is {majority}{faults}")
     }
 }
 

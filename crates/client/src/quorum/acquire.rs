@@ -74,7 +74,16 @@ impl Quorum {
         let young: Vec<_> = self.members.iter().filter_map(Member::counts_in).collect();
         let soon = ready_in(answered, majority, young)
             .map_or_else(String::new, |time| format!("; a majority counts in {:.1} s", time.as_secs_f64()));
-        format!("{answered} of {members}, a majority is {majority}: {}{soon}", self.troubles())
+        format!("{}: {}{soon}", how_few(answered, members, majority), self.troubles())
+    }
+}
+
+/// Returns how many of the servers answered. A majority may have answered, but too late for the attempts.
+fn how_few(answered: usize, members: usize, majority: usize) -> String {
+    if answered < majority {
+        format!("{answered} of {members}, a majority is {majority}")
+    } else {
+        format!("no majority ({majority}) in time, although {answered} of {members} have answered since")
     }
 }
 
@@ -88,3 +97,14 @@ fn ready_in(answered: usize, majority: usize, mut young: Vec<Duration>) -> Optio
 /// The pause between two rounds while too few servers answer, at first and at most.
 const PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_majority_that_answered_late_is_not_called_too_few() {
+        assert_eq!(how_few(1, 3, 2), "1 of 3, a majority is 2");
+        assert_eq!(how_few(3, 3, 2), "no majority (2) in time, although 3 of 3 have answered since");
+    }
+}
