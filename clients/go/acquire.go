@@ -28,7 +28,7 @@ func (c *Client) acquire(ctx context.Context, t target, options []Option) (*Lock
 	if err := t.check(); err != nil {
 		return nil, err
 	}
-	if (terms.permits != 1 || terms.slot) && t.before[0] != "DLOCK.SACQUIRE" {
+	if t.before[0] != "DLOCK.SACQUIRE" && isForSemaphores(options) {
 		return nil, fmt.Errorf("dlock: %s: only a semaphore has permits and slots", t.name)
 	}
 	if isCanceled(ctx) {
@@ -48,6 +48,15 @@ func (c *Client) acquire(ctx context.Context, t target, options []Option) (*Lock
 	lock, err := a.lock()
 	a.settle()
 	return lock, err
+}
+
+// isForSemaphores returns whether options name permits or a slot. As defaults of a client, they are for its semaphores.
+func isForSemaphores(options []Option) bool {
+	t := terms{permits: 1}
+	for _, option := range options {
+		option(&t)
+	}
+	return t.permits != 1 || t.slot
 }
 
 // acquisition carries out an attempt: it sends what the attempt decides, and tells it the answers.

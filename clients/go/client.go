@@ -56,6 +56,9 @@ type router interface {
 // "rediss://" encrypts the connections, and "unix:///run/dlock.sock" is a socket. It does not connect yet.
 func New(address string, options ...ClientOption) (*Client, error) {
 	s, host, err := parse(address, options)
+	if err == nil {
+		err = s.asksNoSentinel()
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -21,6 +21,9 @@ func NewCluster(nodes []string, options ...ClientOption) (*Client, error) {
 		return nil, errors.New("dlock: the address of a node is needed")
 	}
 	s, addresses, err := parseAll(nodes, "6379", options)
+	if err == nil {
+		err = s.asksNoSentinel()
+	}
 	if err != nil {
 		return nil, err
 	}

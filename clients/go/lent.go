@@ -28,6 +28,9 @@ type Conn interface {
 // of the other client, so the options about them are refused.
 func Over(open func(ctx context.Context) (Conn, error), options ...ClientOption) (*Client, error) {
 	s, _, err := parse("another-client:1", options)
+	if err == nil {
+		err = s.asksNoSentinel()
+	}
 	if err != nil {
 		return nil, err
 	}

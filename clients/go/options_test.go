@@ -107,6 +107,16 @@ func TestOptionsThatDoNotFitAreRefused(t *testing.T) {
 			t.Fatalf("the error is %v", err)
 		}
 	}
+	byDefault := newClient(t, "127.0.0.1:1", dlock.WithDefaults(dlock.WithSlot()))
+	if _, err := byDefault.Lock(context.Background(), "job", dlock.WithWait(0)); !errors.Is(err, dlock.ErrUnreachable) {
+		t.Fatalf("defaults for semaphores refuse a lock: %v", err)
+	}
+	if _, err := dlock.New("127.0.0.1:1", dlock.WithSentinelAuth("worker", "")); err == nil {
+		t.Fatal("no Sentinel is asked")
+	}
+	if _, err := dlock.NewCluster([]string{"127.0.0.1:1"}, dlock.WithSentinelAuth("worker", "")); err == nil {
+		t.Fatal("no Sentinel is asked")
+	}
 	for _, options := range [][]dlock.Option{
 		{dlock.WithSlot(), dlock.WithPermits(2)}, // A slot is a number of one permit.
 		{dlock.WithPermits(4)},

@@ -141,6 +141,7 @@ func TestOptionsThatBelongToTheOtherClientAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, option := range map[string]dlock.ClientOption{
 		"user": dlock.WithAuth("worker", ""), "database": dlock.WithDatabase(1), "TLS": dlock.WithTLS(nil),
+		"Sentinels": dlock.WithSentinelAuth("worker", ""),
 	} {
 		if client, err := dlock.Over(dlock.Wired(""), option); err == nil {
 			client.Close()

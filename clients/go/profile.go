@@ -81,7 +81,7 @@ func within[T any](ctx context.Context, makes func() (T, error), discard func(T)
 	}()
 	select {
 	case r := <-made:
-		if r.err == nil && ctx.Err() != nil { // Both may be ready.
+		if r.err == nil && ctx.Err() != nil { // A late result and the end of ctx may both be ready.
 			discard(r.made)
 			return r.made, context.Cause(ctx)
 		}

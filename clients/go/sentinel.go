@@ -26,12 +26,20 @@ func NewSentinel(primary string, sentinels []string, options ...ClientOption) (*
 	return newClient(s, r), nil
 }
 
-// WithSentinelAuth logs in at the Sentinels.
+// WithSentinelAuth logs in at the Sentinels of [NewSentinel].
 func WithSentinelAuth(user, password string) ClientOption {
 	return func(s *settings) error {
 		s.sentinelUser, s.sentinelPassword = user, password
 		return nil
 	}
+}
+
+// asksNoSentinel refuses [WithSentinelAuth] for a client that asks no Sentinels.
+func (s *settings) asksNoSentinel() error {
+	if s.sentinelUser != "" || s.sentinelPassword != "" {
+		return errors.New("dlock: only NewSentinel logs in at Sentinels")
+	}
+	return nil
 }
 
 // parseAll returns the settings, and addresses with ports.
