@@ -126,6 +126,38 @@ function started(int $port = 0, bool $isCluster = false): array
     return [$server, $port];
 }
 
+/**
+ * Starts a relay in front of a server. It loses the reply to the first command with a word, and closes that connection.
+ *
+ * @param string $server the address of the server
+ *
+ * @return array{int, int} the process and the port
+ */
+function losing(string $word, string $server): array
+{
+    $listener = stream_socket_server('tcp://127.0.0.1:0');
+    $port = (int) explode(':', stream_socket_get_name($listener, false))[1];
+    $pid = elsewhere(function () use ($listener, $word, $server) {
+        for ($isLost = false; $from = stream_socket_accept($listener, 30); fclose($from)) {
+            $to = stream_socket_client("tcp://$server");
+            while ('' !== ($words = (string) fread($from, 65536))) {
+                fwrite($to, $words);
+                $reply = fread($to, 65536);
+                if (!$isLost && str_contains($words, $word)) {
+                    $isLost = true;
+                    break;
+                }
+                fwrite($from, $reply);
+            }
+        }
+
+        return true;
+    });
+    fclose($listener);
+
+    return [$pid, $port];
+}
+
 /** Returns a port where nobody listens, and that no other suite takes as long as this process runs: see CONTRIBUTING.md. */
 function free_port(): int
 {

@@ -237,25 +237,7 @@ $tests = [
     },
     'a grant whose reply is lost is released' => function (string $name) {
         global $client;
-        // The proxy loses the reply to an acquisition on its first connection, and closes that connection.
-        $server = stream_socket_server('tcp://127.0.0.1:0');
-        $port = (int) explode(':', stream_socket_get_name($server, false))[1];
-        $pid = elsewhere(function () use ($server) {
-            for ($number = 0; $from = stream_socket_accept($server, 30); ++$number) {
-                $to = stream_socket_client('tcp://'.getenv('DLOCK_TEST_HOST').':'.getenv('DLOCK_TEST_PORT'));
-                while ('' !== ($words = (string) fread($from, 65536))) {
-                    fwrite($to, $words);
-                    $reply = fread($to, 65536);
-                    if (0 === $number && str_contains($words, 'ACQUIRE')) {
-                        break;
-                    }
-                    fwrite($from, $reply);
-                }
-                fclose($from);
-            }
-
-            return true;
-        });
+        [$pid, $port] = losing('ACQUIRE', getenv('DLOCK_TEST_HOST').':'.getenv('DLOCK_TEST_PORT'));
         $redis = 'phpredis' === $client ? new Redis() : new Predis\Client("tcp://127.0.0.1:$port");
         'phpredis' === $client ? $redis->connect('127.0.0.1', $port) : $redis->connect();
         $lock = new DlockLock(Driver::of($redis), "app:cache:$name", 60);
@@ -263,6 +245,17 @@ $tests = [
         check(Driver::isUnanswered(throws(Exception::class, fn () => $lock->get())), 'the reply is lost');
         check(null === info($name, 'mode'), 'nobody has it');
         check($lock->owner() !== $owner, 'the next one is another owner');
+        posix_kill($pid, \SIGKILL);
+        succeeds($pid);
+    },
+    'a release whose reply is lost is told as no answer' => function (string $name) {
+        global $client;
+        [$pid, $port] = losing('RELEASE', getenv('DLOCK_TEST_HOST').':'.getenv('DLOCK_TEST_PORT'));
+        $redis = 'phpredis' === $client ? new Redis() : new Predis\Client("tcp://127.0.0.1:$port");
+        'phpredis' === $client ? $redis->connect('127.0.0.1', $port) : $redis->connect();
+        $lock = new DlockLock(Driver::of($redis), "app:cache:$name", 60);
+        check($lock->get(), 'it is acquired');
+        check(Driver::isUnanswered(throws(Exception::class, fn () => $lock->release())), 'the client sends it once');
         posix_kill($pid, \SIGKILL);
         succeeds($pid);
     },
@@ -325,6 +318,17 @@ $phpredis = [
         $pid = elsewhere(fn () => cache('nodes')->lock($name, 10)->block(30));
         usleep(100000);
         check($lock->release() && succeeds($pid), 'then the other');
+    },
+    'a release whose reply a node of a cluster loses is told as no answer' => function (string $name) {
+        [$server, $node] = started(isCluster: true);
+        [$pid, $port] = losing('RELEASE', "127.0.0.1:$node");
+        reached($node)->rawCommand('CONFIG', 'SET', 'cluster-announce-port', (string) $port);
+        $lock = new DlockLock(Driver::of(new RedisCluster(null, ["127.0.0.1:$port"], 2.0, 2.0)), $name, 60);
+        check($lock->get(), 'it is acquired');
+        check(Driver::isUnanswered(throws(Exception::class, fn () => $lock->release())), 'the client sends it once');
+        posix_kill($pid, \SIGKILL);
+        succeeds($pid);
+        proc_terminate($server, \SIGKILL);
     },
 ];
 $programs = [
