@@ -148,11 +148,10 @@ func (h *home) turn(ctx context.Context, failed bool) error {
 	if failed {
 		h.relocate(ctx)
 	}
-	check, err := h.beat(ctx)
-	if err != nil {
+	if err := h.beat(ctx); err != nil {
 		return err
 	}
-	if err := h.bind(ctx, check); err != nil {
+	if err := h.bind(ctx); err != nil {
 		return err
 	}
 	if err := h.learn(ctx); err != nil {
@@ -161,15 +160,15 @@ func (h *home) turn(ctx context.Context, failed bool) error {
 	return h.pay(ctx)
 }
 
-// beat returns whether locks have to be checked: the server has fewer than there should be.
-func (h *home) beat(ctx context.Context) (bool, error) {
+// beat sends a heartbeat, or opens the session. It does nothing if no heartbeat is due.
+func (h *home) beat(ctx context.Context) error {
 	h.all.mu.Lock()
 	open, how, number := h.open, "XX", 0
 	if open == nil {
 		how = "NX"
 	} else if time.Since(open.confirmed) < h.interval() {
 		h.all.mu.Unlock()
-		return false, nil
+		return nil
 	}
 	expected := 0
 	for l := range h.locks {
@@ -193,13 +192,14 @@ func (h *home) beat(ctx context.Context) (bool, error) {
 			h.refused = err
 			h.tell()
 		}
-		return false, err
+		return err
 	}
 	return h.heard(replies[0], open, number, sent, expected)
 }
 
-// heard takes the reply to a heartbeat, or to what opens the session. The caller holds all.mu.
-func (h *home) heard(reply any, open *opening, number int, sent time.Time, expected int) (bool, error) {
+// heard takes the reply to a heartbeat, or to what opens the session. `expected` is how many holds the server should
+// have bound to it. The caller holds all.mu.
+func (h *home) heard(reply any, open *opening, number int, sent time.Time, expected int) error {
 	now := time.Now()
 	switch answer := reply.(type) {
 	case int64:
@@ -208,7 +208,7 @@ func (h *home) heard(reply any, open *opening, number int, sent time.Time, expec
 		if open == nil {
 			h.open = opened(now, sent, h.id, h.all.time)
 			h.tell()
-			return false, nil
+			return nil
 		}
 		// A lost lock stays lost, although the session has outlived it.
 		if over := h.over(now); len(over) > 0 {
@@ -217,13 +217,20 @@ func (h *home) heard(reply any, open *opening, number int, sent time.Time, expec
 				l.binding.unbinds()
 			}
 		}
+		if answer < int64(expected) {
+			// The server lacks a hold, and does not say which. Until a lock is bound again, this heartbeat and later ones
+			// prove nothing about it.
+			for l := range h.locks {
+				l.binding.unbinds()
+			}
+		}
 		open.ok(now, number)
 		h.tell()
-		return answer < int64(expected), nil
+		return nil
 	case nil:
 		// The session was opened before, and that reply was lost. A new id has no such doubts.
 		h.id = unique()
-		return false, errors.New("the session is open already")
+		return errors.New("the session is open already")
 	case ServerError:
 		if open != nil {
 			open.life.refused(number)
@@ -235,14 +242,14 @@ func (h *home) heard(reply any, open *opening, number int, sent time.Time, expec
 				h.lost()
 			}
 			h.nudge()
-			return false, answer
+			return answer
 		}
 		// If the server is no primary any more, an acquisition that waits for the session has to find the next primary.
 		if !answer.mayRepeat() || answer.isFromReplica() {
 			h.refused = answer
 			h.tell()
 		}
-		return false, answer
+		return answer
 	}
-	return false, errProtocol
+	return errProtocol
 }

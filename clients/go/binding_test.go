@@ -136,11 +136,55 @@ func TestTheEndOfASessionIsHeardTwice(t *testing.T) {
 	}
 	for range 2 {
 		number := open.beats(now)
-		if _, err := h.heard(ServerError("NOSESSION no such session"), open, number, now, 0); err == nil {
+		if err := h.heard(ServerError("NOSESSION no such session"), open, number, now, 0); err == nil {
 			t.Fatal("the session has not ended")
 		}
 		if h.open != nil || h.refused != nil {
 			t.Fatalf("open %v, refused %v", h.open, h.refused)
 		}
+	}
+}
+
+// heldBy returns a lock that the session of a home keeps, which was opened at a time, for a minute.
+func heldBy(opens time.Time) (*home, *Lock) {
+	c := &Client{}
+	c.sessions = sessions{client: c, time: time.Minute}
+	open := opened(opens, opens, "id", time.Minute)
+	l := newLock(context.Background(), c, one("DLOCK.ACQUIRE", "job"), terms{lease: time.Hour}, time.Now(), false)
+	l.binding.binds(open, open)
+	l.home = &home{
+		all: &c.sessions, open: open, wake: make(chan struct{}, 1), changed: make(chan struct{}),
+		locks: map[*Lock]struct{}{l: {}},
+	}
+	return l.home, l
+}
+
+// The server lacks a hold, and does not say which: heartbeats prove nothing about a hold until it is bound again.
+func TestAHoldIsNotProvedByHeartbeatsThatMissOne(t *testing.T) {
+	now := time.Now()
+	h, l := heldBy(now)
+	open, until := h.open, l.certain()
+	for i, expected := range []int{1, 0} {
+		sent := now.Add(time.Duration(i+1) * time.Second)
+		if err := h.heard(int64(0), open, open.beats(sent), sent, expected); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.certain(); !got.Equal(until) {
+			t.Fatalf("until %v, and not %v", got, until)
+		}
+	}
+	defer h.ending.Stop()
+	if !h.all.proves(l, &seat{h, open}) || !l.certain().Equal(open.life.until) {
+		t.Fatalf("bound again: until %v, and not %v", l.certain(), open.life.until)
+	}
+}
+
+func TestAHoldIsNotRevivedByABindingThatComesTooLate(t *testing.T) {
+	now := time.Now()
+	h, l := heldBy(now.Add(-2 * time.Minute))
+	h.lost()
+	h.open = opened(now, now, "next", time.Minute)
+	if h.all.proves(l, &seat{h, h.open}) || l.certain().After(now) {
+		t.Fatalf("until %v", l.certain())
 	}
 }

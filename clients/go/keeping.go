@@ -174,10 +174,10 @@ func (l *Lock) confirm(ctx context.Context, until time.Time) error {
 	} else {
 		l.renewed(number)
 	}
-	if at != nil {
-		sessions.proves(l, at)
+	if at != nil && !sessions.proves(l, at) {
+		return &failure{ErrLost, l.target.name, sessions.reason(l)}
 	}
-	return nil
+	return l.err()
 }
 
 // renew sends renewals until one is answered, and returns its replies and its number. The lease counts from the time at

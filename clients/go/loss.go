@@ -45,10 +45,14 @@ func (s *sessions) asks(l *Lock, b *seat) {
 }
 
 // proves notes that a renewal of a lock has succeeded, and has bound the lock to the session that it named. A renewal
-// that named none proves that the former session has not ended the lock.
-func (s *sessions) proves(l *Lock, b *seat) {
+// that named none proves that the former session has not ended the lock. False: the answer comes too late, and the lock
+// is certain no longer.
+func (s *sessions) proves(l *Lock, b *seat) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !time.Now().Before(l.certain()) {
+		return false
+	}
 	switch {
 	case b.opening == nil:
 		l.binding.renewed()
@@ -60,6 +64,7 @@ func (s *sessions) proves(l *Lock, b *seat) {
 	l.mu.Unlock()
 	l.binding.uncut(until)
 	l.home.sees(l)
+	return true
 }
 
 // sees makes the heartbeats frequent enough for a lock, and watches its end. The caller holds all.mu.

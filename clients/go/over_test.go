@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -111,6 +112,81 @@ func TestAnAgentWithoutAMajorityMayHaveReleasedTheLock(t *testing.T) {
 		}
 		if !told.Load() {
 			t.Error("the release was not seen")
+		}
+	}
+}
+
+// failing is a connection on which the next exchanges with a command fail: `how` returns their outcome.
+type failing struct {
+	dlock.Conn
+	of   string
+	left *atomic.Int64
+	how  func(ctx context.Context, replies int) ([]any, error)
+}
+
+func (f failing) Do(ctx context.Context, commands ...[]string) ([]any, error) {
+	if commands[0][0] == f.of && f.left.Add(-1) >= 0 {
+		return f.how(ctx, len(commands))
+	}
+	return f.Conn.Do(ctx, commands...)
+}
+
+// failures are ways in which an exchange fails.
+var failures = map[string]func(context.Context, int) ([]any, error){
+	"refused": func(_ context.Context, number int) ([]any, error) {
+		replies := make([]any, number)
+		for i := range replies {
+			replies[i] = dlock.ServerError("NOREPLICAS Not enough good replicas to write.")
+		}
+		return replies, nil
+	},
+	"lost": func(context.Context, int) ([]any, error) { return nil, errors.New("the connection ended") },
+	"silent": func(ctx context.Context, _ int) ([]any, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	},
+}
+
+// A heartbeat tells that the server lacks a lock of the session, and the locks cannot be bound again. A lock that the
+// server has is bound when the fault is over; no other lock is believed in for longer than the session was certain.
+func TestALockThatCannotBeBoundAgainIsNotKeptByHeartbeats(t *testing.T) {
+	t.Parallel()
+	const session = 6 * time.Second
+	for name, how := range failures {
+		for end, times := range map[string]int64{"for good": math.MaxInt64, "for a while": 2} {
+			t.Run(name+" "+end, func(t *testing.T) {
+				t.Parallel()
+				s := startServer(t)
+				wired, left := dlock.Wired(s.address()), &atomic.Int64{}
+				client, err := dlock.Over(func(ctx context.Context) (dlock.Conn, error) {
+					c, err := wired(ctx)
+					return failing{c, "DLOCK.RENEW", left, how}, err
+				}, dlock.WithSession(session))
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { client.Close() })
+				stays := acquire(t, client, "stays", dlock.WithLease(forLong))
+				gone := acquire(t, client, "gone", dlock.WithLease(forLong))
+				eventually(t, "both are bound", func() bool { return s.info("dlock", "dlock_sessions") == "2" })
+				left.Store(times)
+				s.call("DEL", "gone")
+				watch := startWatch()
+				select {
+				case <-gone.Context().Done():
+				case <-time.After(patience):
+					t.Fatalf("still believed in, for %v", gone.Remaining())
+				}
+				watch.within(t, session+200*time.Millisecond, "the loss of a lock that was deleted")
+				if times > 2 {
+					return
+				}
+				eventually(t, "the other lock is bound", func() bool { return s.info("dlock", "dlock_sessions") == "1" })
+				time.Sleep(session)
+				if stays.Context().Err() != nil {
+					t.Fatalf("lost: %v", context.Cause(stays.Context()))
+				}
+			})
 		}
 	}
 }

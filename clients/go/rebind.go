@@ -52,8 +52,8 @@ func (h *home) those(which func(*Lock) bool) []*Lock {
 	return locks
 }
 
-// bind binds the locks that are not bound to the session, or all. Locks that the server does not have are lost.
-func (h *home) bind(ctx context.Context, all bool) error {
+// bind binds the locks that are not bound to the session. Locks that the server does not have are lost.
+func (h *home) bind(ctx context.Context) error {
 	h.all.mu.Lock()
 	to := &seat{h, h.open}
 	h.all.mu.Unlock()
@@ -67,7 +67,7 @@ func (h *home) bind(ctx context.Context, all bool) error {
 			l.cut(number)
 		}
 	}()
-	return h.each(ctx, h.those(func(l *Lock) bool { return all || l.binding.to == nil }),
+	return h.each(ctx, h.those(func(l *Lock) bool { return l.binding.to == nil }),
 		func(l *Lock) []command {
 			lease := l.wantedLease()
 			h.all.asks(l, to)
@@ -96,7 +96,9 @@ func (h *home) bound(l *Lock, replies []any, to *seat, number int) error {
 		} else {
 			l.renewed(number)
 		}
-		h.all.proves(l, to)
+		if !h.all.proves(l, to) {
+			l.lose(h.all.reason(l))
+		}
 		return nil
 	case err.(ServerError).Code() == "WRONGTYPE":
 		// Something else has overwritten the lock.
