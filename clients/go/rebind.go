@@ -243,6 +243,9 @@ func (h *home) pay(ctx context.Context) error {
 		if err := h.all.client.repeatable(first.key, replies); err != nil {
 			return err
 		}
+		if err := firstError(replies); writesNothing(err) {
+			return err
+		}
 		h.all.mu.Lock()
 		h.debts = remove(h.debts, first.key)
 		h.all.mu.Unlock()

@@ -114,11 +114,11 @@ func (l *Lock) releaseBehind(commands []command, kept bool) {
 	c.behind(func() { c.releaseBehind(l.target.keys[0], commands, kept) })
 }
 
-// releaseBehind releases holds in the background: no caller waits for the release. If no server answers, they end with
-// their leases. A session would keep its holds (`kept`), so it has to go on trying.
+// releaseBehind releases holds in the background: no caller waits for the release. If no server executes it, they end
+// with their leases. A session would keep its holds (`kept`), so it has to go on trying.
 func (c *Client) releaseBehind(key string, commands []command, kept bool) {
 	_, _, err := c.ask(c.last, key, time.Now().Add(cleanupLimit), commands...)
-	if err == nil || isAnswer(err) || !kept || c.ctx.Err() != nil {
+	if err == nil || isAnswer(err) && !writesNothing(err) || !kept || c.ctx.Err() != nil {
 		return
 	}
 	if p, err := c.poolOf(c.last, key, false, time.Now().Add(step)); err == nil {

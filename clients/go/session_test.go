@@ -177,6 +177,22 @@ func TestAReleaseThatFailedIsMadeUpFor(t *testing.T) {
 	s.isFree("job")
 }
 
+// The session would keep the lock for as long as the client lives.
+func TestAReleaseThatTheServerRefusesForAWhileIsMadeUpFor(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client := newClient(t, s.address(), dlock.WithSession(time.Minute))
+	lock := acquire(t, client, "job", dlock.WithLease(10*time.Minute))
+	s.call("CONFIG", "SET", "min-replicas-to-write", "1")
+	var refusal dlock.ServerError
+	if err := lock.Unlock(context.Background()); !errors.As(err, &refusal) || refusal.Code() != "NOREPLICAS" {
+		t.Fatalf("the error is %v", err)
+	}
+	time.Sleep(time.Second) // The session tries, too, and is refused.
+	s.call("CONFIG", "SET", "min-replicas-to-write", "0")
+	s.isFree("job")
+}
+
 func TestLocksWithoutASessionAreRenewed(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
