@@ -91,7 +91,7 @@ func (a *acquisition) unconfirmed(number int, err error) (turn, error) {
 // held returns the lock of a grant, or an error if the client is closed, or the lease or the session has ended.
 func (a *acquisition) held() (*Lock, error) {
 	l := newLock(a.ctx, a.client, a.target, a.terms, a.since, len(a.copies) > 0 || a.isRenewalOpen)
-	l.owner, l.token, l.slot = a.owner, a.token, a.slot
+	l.owner, l.token, l.slot, l.isOpen = a.owner, a.token, a.slot, len(a.copies) > 0
 	if !a.cap.IsZero() {
 		l.binding.caps(a.cap)
 		l.lease.until = earlier(l.lease.until, a.cap)

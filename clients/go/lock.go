@@ -17,6 +17,8 @@ type Lock struct {
 	terms  terms
 	// The lock does not end before this time, even if it is released earlier ([WithAtLeast]).
 	stays time.Time
+	// A copy of the request has no answer. It may be executed after the release.
+	isOpen bool
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc

@@ -191,6 +191,56 @@ func TestALockThatCannotBeBoundAgainIsNotKeptByHeartbeats(t *testing.T) {
 	}
 }
 
+// belated is a connection that ends with the first request for a lock. The server executes the request when `arrives`
+// is closed.
+type belated struct {
+	dlock.Conn
+	address string
+	told    *atomic.Bool
+	arrives chan struct{}
+	done    chan struct{}
+}
+
+func (b belated) Do(ctx context.Context, commands ...[]string) ([]any, error) {
+	if commands[0][0] != "DLOCK.ACQUIRE" || !b.told.CompareAndSwap(false, true) {
+		return b.Conn.Do(ctx, commands...)
+	}
+	go func() {
+		defer close(b.done)
+		<-b.arrives
+		other, err := dlock.Wired(b.address)(context.Background())
+		if err == nil {
+			defer other.Close()
+			other.Do(context.Background(), commands...)
+		}
+	}()
+	return nil, errors.New("the connection ended")
+}
+
+func TestACopyOfARequestThatArrivesAfterTheReleaseLeavesNoHold(t *testing.T) {
+	t.Parallel()
+	for name, option := range kinds() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			wired := dlock.Wired(s.address())
+			told, arrives, done := &atomic.Bool{}, make(chan struct{}), make(chan struct{})
+			client, err := dlock.Over(func(ctx context.Context) (dlock.Conn, error) {
+				c, err := wired(ctx)
+				return belated{c, s.address(), told, arrives, done}, err
+			}, option)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { client.Close() })
+			release(t, acquire(t, client, "job", dlock.WithLease(forLong)))
+			close(arrives)
+			<-done
+			s.isFree("job")
+		})
+	}
+}
+
 // An agent that has no answer may have passed the request on long ago. The lease counts from then.
 func TestAnAgentThatReachesNoServerMayHaveGrantedTheLock(t *testing.T) {
 	t.Parallel()

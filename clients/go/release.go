@@ -44,6 +44,9 @@ func (l *Lock) unlock(ctx context.Context) error {
 	defer end()
 	commands := l.farewell()
 	replies, unread, err := l.client.ask(patient, l.target.keys[0], until, commands...)
+	if l.isOpen && l.terms.atLeast == 0 {
+		l.releaseLate(kept)
+	}
 	switch {
 	case err != nil && !isAnswer(err) && limitOf(ctx) != nil:
 		var o *outage
@@ -112,6 +115,27 @@ func (l *Lock) releaseBehind(commands []command, kept bool) {
 	}
 	defer c.work.Done()
 	c.behind(func() { c.releaseBehind(l.target.keys[0], commands, kept) })
+}
+
+// How long after the end of its connection a command may be executed: on the same machine, and at most.
+var seesAnEnd = [...]time.Duration{20 * time.Millisecond, time.Second}
+
+// releaseLate releases in the background what a late copy of the request takes after the release of the lock.
+func (l *Lock) releaseLate(kept bool) {
+	c := l.client
+	if !c.begins() {
+		return
+	}
+	defer c.work.Done()
+	c.behind(func() {
+		for _, pause := range seesAnEnd {
+			select {
+			case <-time.After(pause):
+			case <-c.ctx.Done():
+			}
+			c.releaseBehind(l.target.keys[0], l.target.releaseAll(l.owner), kept)
+		}
+	})
 }
 
 // releaseBehind releases holds in the background: no caller waits for the release. If no server executes it, they end
