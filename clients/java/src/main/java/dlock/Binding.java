@@ -22,8 +22,9 @@ final class Binding {
         }
     }
 
-    void bind() {
-        isUnbound = false;
+    /** The server has bound the hold again. A hold that is not certain any more stays lost. */
+    void bind(long now) {
+        isUnbound = hasEnded(now);
     }
 
     boolean isUnbound() {

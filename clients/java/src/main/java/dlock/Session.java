@@ -102,6 +102,8 @@ public final class Session implements AutoCloseable {
      * last time must be bound again.
      */
     private long openings;
+    /** Until when the session was certain when that began the last time. */
+    private long former;
     private final Set<Bound> bindings = new LinkedHashSet<>();
     /** The number of acquisitions that are under way with it. */
     private int users;
@@ -356,7 +358,7 @@ public final class Session implements AutoCloseable {
         if (reason() == null) {
             bindings.add(bound);
             if (before != openings) {
-                bound.binding.unbind(until());
+                bound.binding.unbind(former);
                 missing();
             } else {
                 // A cap may end this hold before the session's time is over.
@@ -476,7 +478,8 @@ public final class Session implements AutoCloseable {
             // The server has none of the bindings. Until a hold is bound again, it is certain no longer than it is now.
             openings++;
             id = whole == null ? id : UUID.randomUUID().toString();
-            bindings.forEach(bound -> bound.binding.unbind(until()));
+            former = until();
+            bindings.forEach(bound -> bound.binding.unbind(former));
         }
         int number = beats();
         long sent = System.nanoTime();
@@ -554,6 +557,14 @@ public final class Session implements AutoCloseable {
             if (isStarted && reason() != null) {
                 return CompletableFuture.completedFuture(null);
             }
+            known.retainAll(bindings);
+            long expected = known.stream().filter(bound -> !bound.binding.isUnbound())
+                    .mapToLong(bound -> bound.commands.names().size()).sum();
+            if (count < expected) {
+                // The server lacks a hold, and does not say which. Until a hold is bound again, this heartbeat and later
+                // ones prove nothing about it.
+                known.forEach(bound -> bound.binding.unbind(until()));
+            }
             long now = System.nanoTime();
             if (beat == null) {
                 beat = new Heartbeat(new Validity(timeoutNanos, sent, false, now), timeoutNanos, sent, true, now);
@@ -561,13 +572,7 @@ public final class Session implements AutoCloseable {
                 beat.ok(number, now);
             }
             notOpen = null;
-            known.retainAll(bindings);
-            long expected = known.stream().mapToLong(bound -> bound.commands.names().size()).sum();
-            if (count < expected) {
-                again.addAll(known);
-            } else {
-                bindings.stream().filter(bound -> bound.binding.isUnbound()).forEach(again::add);
-            }
+            bindings.stream().filter(bound -> bound.binding.isUnbound()).forEach(again::add);
             releases = new ArrayList<>(owed);
         }
         CompletableFuture<Void> done = inTurn(again, 0, this::bind).thenCompose(bound -> learn());
@@ -601,13 +606,10 @@ public final class Session implements AutoCloseable {
                 lose(List.of(bound), "the server has no such hold", null);
             } else if (failed == null) {
                 synchronized (this) {
-                    bound.binding.bind();
+                    bound.binding.bind(System.nanoTime());
                 }
             } else if (whole != null) {
                 core.backend.distrust(bound.name());
-                synchronized (this) {
-                    bound.binding.unbind(until());
-                }
                 if (isMissing(Futures.cause(failed))) {
                     whole.nodes.move(this, bound);
                 }

@@ -49,7 +49,9 @@ final class OptionsTest {
         binding.unbind(150);
         assertEquals(100, binding.until(200));
         assertTrue(binding.hasEnded(100) && !binding.hasEnded(99));
-        binding.bind();
+        binding.bind(100);
+        assertEquals(100, binding.until(200));
+        binding.bind(99);
         assertEquals(200, binding.until(200));
         assertFalse(binding.hasEnded(100));
         binding.capNotBefore(120);

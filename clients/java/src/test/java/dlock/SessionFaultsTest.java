@@ -1,0 +1,148 @@
+package dlock;
+
+import static dlock.TestServer.soon;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+
+/** Named sessions of which some commands fail while the others are answered. */
+final class SessionFaultsTest {
+    private static final Duration TIMEOUT = Duration.ofSeconds(6);
+
+    private TestServer server;
+
+    @BeforeEach
+    void start() {
+        server = TestServer.start();
+    }
+
+    @AfterEach
+    void stop() {
+        server.close();
+    }
+
+    /** What becomes of a command. */
+    private enum Fault {
+        /** The server writes nothing at present. */
+        REFUSED,
+        /** The connection ends. */
+        LOST,
+        /** No answer comes. */
+        SILENT,
+        /** The command is executed, and then the connection ends. */
+        UNREAD
+    }
+
+    /** A way to the server on which the next commands with a name fail. */
+    private static final class Faulty implements Driver {
+        private final TestServer server;
+        private volatile String failing = "";
+        private volatile Fault fault;
+        private final AtomicInteger left = new AtomicInteger();
+        /** Opened at the end of the test. */
+        private final CountDownLatch ended = new CountDownLatch(1);
+        final AtomicInteger heartbeats = new AtomicInteger();
+
+        Faulty(TestServer server) {
+            this.server = server;
+        }
+
+        void fail(String command, Fault how, int times) {
+            fault = how;
+            left.set(times);
+            failing = command;
+        }
+
+        @Override
+        public Object call(byte[]... arguments) throws Exception {
+            String command = Words.text(arguments[0]);
+            if (command.equals("DLOCK.SESSION")) {
+                heartbeats.incrementAndGet();
+            }
+            if (!command.equals(failing) || left.getAndDecrement() <= 0) {
+                return server.run((Object[]) arguments);
+            }
+            switch (fault) {
+                case REFUSED:
+                    throw new IOException("NOREPLICAS Not enough good replicas to write.");
+                case SILENT:
+                    ended.await();
+                    break;
+                case UNREAD:
+                    server.run((Object[]) arguments);
+                    break;
+                default:
+            }
+            throw new IOException("the connection ended");
+        }
+    }
+
+    private interface Play {
+        void with(Faulty way, DLockClient client) throws Exception;
+    }
+
+    private void over(Play play) throws Exception {
+        Faulty way = new Faulty(server);
+        try (DLockClient client = TestServer.patient().driver(way).connect()) {
+            play.with(way, client);
+        } finally {
+            way.ended.countDown();
+        }
+    }
+
+    private static Hold hold(DLockClient client, Session session, String name) throws Exception {
+        return client.lock(name).withLease(Lease.of(session)).acquire();
+    }
+
+    private static LockLostException soonLost(Hold hold) throws Exception {
+        CompletableFuture<LockLostException> lost = new CompletableFuture<>();
+        hold.onLost(lost::complete);
+        return lost.get(30, TimeUnit.SECONDS);
+    }
+
+    /** The answer to a heartbeat says that the server lacks a hold. Nothing proves which one, so none is believed in. */
+    @Test
+    void heartbeats_do_not_keep_a_lock_that_cannot_be_bound_again() throws Exception {
+        for (Fault fault : List.of(Fault.REFUSED, Fault.LOST, Fault.SILENT)) {
+            over((way, client) -> {
+                Session session = client.openSession(TIMEOUT);
+                hold(client, session, "stays");
+                Hold gone = hold(client, session, "gone");
+                way.fail("DLOCK.RENEW", fault, Integer.MAX_VALUE);
+                server.run("DEL", "gone");
+                Stopwatch took = new Stopwatch();
+                soonLost(gone);
+                took.within(TIMEOUT.toMillis());
+                assertTrue(session.isOpen(), fault.toString());
+            });
+            server.run("FLUSHALL");
+        }
+    }
+
+    @Test
+    void a_lock_that_the_server_has_is_bound_again_after_a_fault() throws Exception {
+        for (Fault fault : List.of(Fault.REFUSED, Fault.LOST, Fault.SILENT)) {
+            over((way, client) -> {
+                Session session = client.openSession(TIMEOUT.multipliedBy(3));
+                Hold stays = hold(client, session, "stays");
+                Hold gone = hold(client, session, "gone");
+                way.fail("DLOCK.RENEW", fault, 2);
+                server.run("DEL", "gone");
+                soonLost(gone);
+                soon("the other one is bound", () -> way.left.get() < 0
+                        && stays.remaining().compareTo(TIMEOUT.multipliedBy(2).plusSeconds(1)) > 0);
+                assertTrue(stays.check() && session.isOpen(), fault.toString());
+                session.close();
+            });
+        }
+    }
+}
