@@ -719,13 +719,15 @@ public final class Session implements AutoCloseable {
         }
     }
 
-    /** Notes the end of a round. If the round failed, or a hold is not bound yet, the next one follows soon. */
+    /**
+     * Notes the end of a round. If the round failed, or a hold is not bound yet, the next one follows soon; in a manual
+     * session, no sooner than the program beats again.
+     */
     private synchronized void went(Throwable failed) {
         isBusy = false;
         failure = failed;
         if (failed != null || bindings.stream().anyMatch(bound -> bound.binding.isUnbound())) {
             beat.cut(System.nanoTime());
-            isBeaten = true;
         }
         schedule();
     }

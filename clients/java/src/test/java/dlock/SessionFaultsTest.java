@@ -1,6 +1,8 @@
 package dlock;
 
 import static dlock.TestServer.soon;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
@@ -144,5 +146,47 @@ final class SessionFaultsTest {
                 session.close();
             });
         }
+    }
+
+    /** The program hangs after its last beat. The package does not speak for it. */
+    @Test
+    void a_manual_session_repeats_no_heartbeat_by_itself() throws Exception {
+        over((way, client) -> {
+            Session session = client.openManualSession(TIMEOUT);
+            Hold hold = hold(client, session, "unread");
+            int before = way.heartbeats.get();
+            way.fail("DLOCK.SESSION", Fault.UNREAD, Integer.MAX_VALUE);
+            session.beat();
+            soonLost(hold);
+            assertEquals(before + 1, way.heartbeats.get());
+            soon("the server frees the lock", () -> server.isFree("unread"));
+        });
+        over((way, client) -> {
+            Session session = client.openManualSession(TIMEOUT);
+            hold(client, session, "gone");
+            Hold stays = hold(client, session, "unbound");
+            int before = way.heartbeats.get();
+            way.fail("DLOCK.RENEW", Fault.REFUSED, Integer.MAX_VALUE);
+            server.run("DEL", "gone");
+            session.beat();
+            soonLost(stays);
+            assertEquals(before + 1, way.heartbeats.get());
+        });
+    }
+
+    @Test
+    void a_program_that_goes_on_repeats_the_heartbeats_of_its_manual_session() throws Exception {
+        over((way, client) -> {
+            Session session = client.openManualSession(TIMEOUT);
+            Hold hold = hold(client, session, "job");
+            way.fail("DLOCK.SESSION", Fault.LOST, 1);
+            long end = System.nanoTime() + TIMEOUT.plusSeconds(1).toNanos();
+            while (System.nanoTime() - end < 0) {
+                session.beat();
+                assertTrue(hold.isHeld());
+                Thread.sleep(20);
+            }
+            assertFalse(way.left.get() > 0);
+        });
     }
 }
