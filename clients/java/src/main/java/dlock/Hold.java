@@ -55,6 +55,9 @@ public final class Hold implements AutoCloseable {
     private LockLostException lost;
     private long permits;
     private boolean isEnteredLate;
+    private boolean isLeftLate;
+    /** The last release of some of the permits. */
+    private CompletableFuture<?> leaving = CompletableFuture.completedFuture(null);
 
     /**
      * {@code validity}: until when the hold is certain, counted from {@code since}; {@code null}: a named session keeps
@@ -454,12 +457,34 @@ public final class Hold implements AutoCloseable {
         return Deadline.afterNanos(Math.max(0, keeping.until() - System.nanoTime()) + TimeUnit.SECONDS.toNanos(1));
     }
 
-    /** Releases some of the permits, but not all. */
+    /**
+     * Releases some of the permits, but not all. Releases follow each other: the server records one request of a hold, so
+     * it executes the repeat of an earlier one again.
+     */
     CompletableFuture<Boolean> releasePermits(long some) {
+        CompletableFuture<Boolean> released = new CompletableFuture<>();
+        CompletableFuture<?> before;
         synchronized (this) {
             permits -= some;
+            before = leaving;
+            leaving = released;
         }
-        return commands.releaseSome("PERMITS", some).thenApply(reply -> {
+        before.handle((done, failed) -> null).thenCompose(done -> leavePermits(some)).whenComplete((held, failed) -> {
+            if (failed == null) {
+                released.complete(held);
+            } else {
+                released.completeExceptionally(Futures.cause(failed));
+            }
+        });
+        return released;
+    }
+
+    /** If a copy of an earlier release may still be executed, the permits are free with the last one of the hold. */
+    private CompletableFuture<Boolean> leavePermits(long some) {
+        if (isLeftLate()) {
+            return CompletableFuture.completedFuture(isLive());
+        }
+        return releaseSome("PERMITS", some).thenApply(reply -> {
             if (reply == null) {
                 lose("it was lost before its release", null);
             }
@@ -478,11 +503,30 @@ public final class Hold implements AutoCloseable {
 
     /** Releases one entry, but not the last. */
     CompletableFuture<Void> leaveOnce() {
-        return commands.releaseSome().thenAccept(reply -> {
+        return releaseSome().thenAccept(reply -> {
             if (reply == null || reply != 0) {
                 throw lose("it was lost before its release", null);
             }
         });
+    }
+
+    private CompletableFuture<Long> releaseSome(Object... options) {
+        return commands.releaseSome(options).whenComplete((answer, failed) -> {
+            if (failed == null ? answer.repeated : Futures.cause(failed) instanceof UnavailableException) {
+                synchronized (this) {
+                    isLeftLate = true;
+                }
+            }
+        }).thenApply(answer -> answer.reply);
+    }
+
+    /**
+     * Returns whether a copy of a release of some entries may still be executed. The server ignores it unless a later
+     * request of this hold has replaced the release in the server's record; then it would release more entries. So
+     * nothing with a {@code REQUEST} follows such a release.
+     */
+    synchronized boolean isLeftLate() {
+        return isLeftLate;
     }
 
     /** Enters once more. Fails with {@link LockLostException} if the server has no such hold. */

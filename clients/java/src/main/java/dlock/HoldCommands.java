@@ -159,13 +159,13 @@ final class HoldCommands {
         return Futures.all(all).thenApply(done -> all.stream().allMatch(CompletableFuture::join));
     }
 
-    /** Releases one entry, or some of the permits. Completes with the reply. */
-    CompletableFuture<Long> releaseSome(Object... options) {
+    /** Releases one entry, or some of the permits. Completes with the reply, and with whether a copy had no answer. */
+    CompletableFuture<Core.Answer<Long>> releaseSome(Object... options) {
         List<Object> words = new ArrayList<>(List.of("DLOCK.RELEASE", request.first(), owner, request.mode.side));
         words.addAll(List.of(options));
         words.addAll(List.of("TOKEN", token, "REQUEST", core.freshId()));
         return core.repeat(request.first(), Words.command(words.toArray()), core.patience())
-                .thenApply(answer -> Words.number(answer.reply));
+                .thenApply(answer -> new Core.Answer<>(Words.number(answer.reply), answer.repeated));
     }
 
     /** Enters once more. Completes with the token or {@code null}, and with whether a copy had no answer. */

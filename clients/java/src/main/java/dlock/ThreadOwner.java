@@ -186,7 +186,11 @@ final class ThreadOwner {
          * single name. If its count is uncertain, only this object counts.
          */
         boolean isCounted() {
-            return parts.size() == 1 && !uncertain && parts.get(0).hold.isOfOneName();
+            if (parts.size() > 1 || uncertain) {
+                return false;
+            }
+            Hold hold = parts.get(0).hold;
+            return hold.isOfOneName() && !hold.isLeftLate();
         }
     }
 

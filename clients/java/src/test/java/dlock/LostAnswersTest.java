@@ -10,6 +10,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.List;
+import java.util.Locale;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
@@ -303,6 +304,99 @@ final class LostAnswersTest {
             both.unlock();
             other.unlock();
             assertTrue(server.isFree("other"));
+        });
+    }
+
+    private interface Change {
+        void make();
+    }
+
+    /** Makes a change whose first copy arrives later: when the function that this returns is called. */
+    private static Runnable late(TestServer server, Proxy proxy, String command, Change change) {
+        proxy.keepFrom("DLOCK." + command.toUpperCase(Locale.ROOT));
+        change.make();
+        assertTrue(proxy.keeps);
+        return () -> {
+            int before = entries(server, command);
+            proxy.deliver();
+            soon("it arrives", () -> entries(server, command) > before);
+        };
+    }
+
+    @Test
+    void a_copy_of_an_inner_release_that_comes_late_releases_no_other_entry() throws Exception {
+        behindAProxy((server, proxy, client) -> {
+            DLock lock = client.lock("job").withLease(FOR_LONG);
+            for (int i = 0; i < 4; i++) {
+                lock.lock();
+            }
+            Runnable arrives = late(server, proxy, "release", lock::unlock);
+            lock.unlock();
+            arrives.run();
+            lock.lock();
+            lock.unlock();
+            lock.unlock();
+            assertTrue(lock.isHeldByCurrentThread() && lock.hold().check());
+            lock.unlock();
+            assertTrue(server.isFree("job"));
+        });
+    }
+
+    /** The lock of both names keeps the hold of "job" when the thread leaves the other lock and enters it again. */
+    @Test
+    void a_late_inner_release_does_not_release_what_a_lock_of_two_names_keeps() throws Exception {
+        behindAProxy((server, proxy, client) -> {
+            DLock lock = client.lock("job").withLease(FOR_LONG);
+            DLock both = client.lock("other", "job").withLease(FOR_LONG);
+            lock.lock();
+            lock.lock();
+            both.lock();
+            Runnable arrives = late(server, proxy, "release", lock::unlock);
+            lock.unlock();
+            lock.lock();
+            lock.lock();
+            lock.unlock();
+            arrives.run();
+            assertTrue(lock.isHeldByCurrentThread() && both.isHeldByCurrentThread() && !server.isFree("job"));
+            lock.unlock();
+            both.unlock();
+            assertTrue(server.isFree("job") && server.isFree("other"));
+        });
+    }
+
+    @Test
+    void a_copy_of_a_release_of_permits_that_comes_late_releases_no_other_permit() throws Exception {
+        behindAProxy((server, proxy, client) -> {
+            DSemaphore permits = client.semaphore("pool", 10).withLease(FOR_LONG);
+            permits.acquire(6);
+            Runnable arrives = late(server, proxy, "release", permits::release);
+            permits.release();
+            arrives.run();
+            assertTrue(server.count("pool") >= 4, server.count("pool") + " permits");
+            permits.release(4);
+            assertTrue(server.isFree("pool"));
+        });
+    }
+
+    /** The server executes both, and the connection ends before the replies. */
+    @Test
+    void two_releases_of_permits_at_a_time_release_two() throws Exception {
+        behindAProxy((server, proxy, client) -> {
+            DSemaphore permits = client.semaphore("pool", 10).withLease(FOR_LONG);
+            permits.acquire(6);
+            server.freeze();
+            proxy.loseReplyTo("DLOCK.RELEASE");
+            List<Thread> releasing = List.of(new Thread(permits::release), new Thread(permits::release));
+            releasing.forEach(Thread::start);
+            Thread.sleep(300);
+            server.thaw();
+            for (Thread thread : releasing) {
+                thread.join(20_000);
+            }
+            assertEquals(1, proxy.lost.get());
+            assertTrue(server.count("pool") >= 4, server.count("pool") + " permits");
+            permits.release(4);
+            assertTrue(server.isFree("pool"));
         });
     }
 }
