@@ -55,6 +55,9 @@ final class Confirmation {
     synchronized Hold asHold(Attempt attempt) {
         if (hold == null) {
             hold = new Hold(commands, grant, validity(attempt), attempt.since(), thread, openings);
+            if (attempt.isCopyOpen()) {
+                hold.mayBeEnteredLate();
+            }
         }
         return hold;
     }

@@ -560,7 +560,12 @@ public final class Hold implements AutoCloseable {
         }).thenApply(answer -> answer.reply);
     }
 
-    /** Returns whether a copy of a re-entry may still be executed. */
+    /** Notes that a copy of the acquisition may still be executed. */
+    synchronized void mayBeEnteredLate() {
+        isEnteredLate = true;
+    }
+
+    /** Returns whether a copy of the acquisition, or of a re-entry, may still be executed. */
     synchronized boolean isEnteredLate() {
         return isEnteredLate;
     }
@@ -620,6 +625,9 @@ public final class Hold implements AutoCloseable {
             own.leave();
         }
         binding.leaveOthers();
+        if (isEnteredLate()) {
+            commands.releaseLate();
+        }
         if (isKept) {
             released(commands.names(), Deadline.afterMillis(RELEASING_MILLIS), false);
         } else if (commands.names().size() > 1) {

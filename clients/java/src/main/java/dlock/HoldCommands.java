@@ -175,10 +175,15 @@ final class HoldCommands {
                 .thenApply(answer -> new Core.Answer<>(Words.number(answer.reply), answer.repeated));
     }
 
-    /** Releases the hold that a late copy of a re-entry takes, if it is executed after the release of this hold. */
+    /**
+     * Releases what a late copy of the acquisition, or of a re-entry, takes if it is executed after the release of this
+     * hold.
+     */
     void releaseLate() {
-        for (long pause : SEES_AN_END_MILLIS) {
-            releaseLate(pause);
+        for (String name : request.names) {
+            for (long pause : SEES_AN_END_MILLIS) {
+                releaseLate(name, pause);
+            }
         }
     }
 
@@ -187,13 +192,13 @@ final class HoldCommands {
      * acquired this side again under the same owner: as long as the owner has a hold of the name, the release is put
      * off.
      */
-    private void releaseLate(long pause) {
+    private void releaseLate(String name, long pause) {
         Futures.after(pause).thenRun(() -> {
-            if (core.holds(owner, request.first())) {
-                releaseLate(SEES_AN_END_MILLIS[1]);
+            if (core.holds(owner, name)) {
+                releaseLate(name, SEES_AN_END_MILLIS[1]);
             } else {
-                byte[][] command = Words.command("DLOCK.RELEASE", request.first(), owner, request.mode.side, "ALL");
-                core.repeat(request.first(), command, core.patience());
+                byte[][] command = Words.command("DLOCK.RELEASE", name, owner, request.mode.side, "ALL");
+                core.repeat(name, command, core.patience());
             }
         });
     }

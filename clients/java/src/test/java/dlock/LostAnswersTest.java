@@ -9,8 +9,10 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
@@ -321,6 +323,26 @@ final class LostAnswersTest {
             proxy.deliver();
             soon("it arrives", () -> entries(server, command) > before);
         };
+    }
+
+    @Test
+    void a_copy_of_an_acquisition_that_comes_after_the_release_leaves_nothing() throws Exception {
+        Map<String, Function<DLockClient, CompletableFuture<Hold>>> ways = new LinkedHashMap<>();
+        ways.put("racquire", client -> client.lock("job").withLease(FOR_LONG).acquireAsync());
+        ways.put("rlock", client -> client.readWriteLock("job").readLock()
+                .withLease(Lease.of(client.openSession(Duration.ofSeconds(20)))).acquireAsync());
+        ways.put("macquire", client -> client.lock("job", "other").withLease(FOR_LONG).acquireAsync());
+        ways.put("sacquire", client -> client.semaphore("job", 3).withLease(FOR_LONG).acquireAsync(2));
+        for (Map.Entry<String, Function<DLockClient, CompletableFuture<Hold>>> way : ways.entrySet()) {
+            behindAProxy((server, proxy, client) -> {
+                Hold[] hold = new Hold[1];
+                Runnable arrives = late(server, proxy, way.getKey(),
+                        () -> hold[0] = way.getValue().apply(client).join());
+                hold[0].release();
+                arrives.run();
+                soon(way.getKey() + ": it is free", () -> server.isFree("job") && server.isFree("other"));
+            });
+        }
     }
 
     @Test
