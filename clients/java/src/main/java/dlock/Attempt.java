@@ -208,10 +208,11 @@ final class Attempt {
         return isOver ? null : again(now);
     }
 
-    /** Takes the answer that the command was not executed, and never will be. */
+    /** Takes the answer that the command was not executed, and never will be. {@code number}: 0 if it was not sent. */
     Action failed(int number) {
-        open.remove(number);
-        return isOver ? null : end(Step.FAILED);
+        Command command = open.remove(number);
+        boolean isOld = command != null && command.isOld;
+        return isOver || isOld ? null : end(Step.FAILED);
     }
 
     /** The time for the acquisition is over. */

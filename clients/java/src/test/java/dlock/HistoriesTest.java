@@ -1,6 +1,7 @@
 package dlock;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
@@ -31,6 +32,21 @@ final class HistoriesTest {
         System.out.println("histories: " + played);
         assertTrue(played > 1000, played + " were played");
         assertEquals("", String.join("\n", wrong.subList(0, Math.min(12, wrong.size()))), wrong.size() + " are wrong");
+    }
+
+    @Test
+    void an_error_to_a_copy_of_an_earlier_request_does_not_end_the_acquisition() {
+        Attempt attempt = new Attempt(Limits.none(30_000, 0), nanos(3000));
+        attempt.begin();
+        attempt.sends(1, 0);
+        attempt.cut(nanos(1500));
+        attempt.sends(2, nanos(1500));
+        assertEquals(Attempt.Step.CONFIRM, attempt.granted(2, nanos(1600)).step);
+        attempt.sends(3, nanos(1600));
+        assertTrue(attempt.gone(3, nanos(1700)).isFresh);
+        attempt.sends(4, nanos(1700));
+        assertNull(attempt.failed(1));
+        assertEquals(Attempt.Step.FAILED, attempt.failed(4).step);
     }
 
     private static int play(Path file, List<String> lines, List<String> wrong) {
