@@ -11,7 +11,11 @@ import java.util.function.UnaryOperator;
 final class Pinned {
     private final Backend backend;
     private final Supplier<String> key;
+
+    // Guarded by this.
     private DedicatedConnection connection;
+    /** How often {@link #end} was called. A connection that was asked for before the last time comes too late. */
+    private int ends;
 
     /** {@code key}: returns a key that the node has. */
     Pinned(Backend backend, Supplier<String> key) {
@@ -23,16 +27,21 @@ final class Pinned {
     CompletableFuture<Object> ask(byte[][] command, UnaryOperator<CompletableFuture<Object>> limited) {
         String its = key.get();
         DedicatedConnection before;
+        int ended;
         synchronized (this) {
             before = connection;
+            ended = ends;
         }
         CompletableFuture<DedicatedConnection> at =
                 before != null ? CompletableFuture.completedFuture(before) : backend.dedicated(its);
         return limited.apply(at.thenCompose(taken -> {
-            synchronized (this) {
-                connection = taken;
+            DedicatedConnection kept = keep(taken, ended);
+            if (kept != taken && before == null) {
+                taken.giveBack();
             }
-            return taken.ask(command);
+            return kept != null
+                    ? kept.ask(command)
+                    : CompletableFuture.failedFuture(new Unanswered("the connection came too late", null));
         })).whenComplete((reply, failed) -> {
             Throwable reason = Futures.cause(failed);
             // A node that does not answer, or refuses for the moment, may no longer be the primary.
@@ -43,9 +52,21 @@ final class Pinned {
         });
     }
 
+    /** Keeps a connection, unless there is one. Returns the one that is kept; {@code null}: this one comes too late. */
+    private synchronized DedicatedConnection keep(DedicatedConnection taken, int ended) {
+        if (ended != ends) {
+            return null;
+        }
+        if (connection == null) {
+            connection = taken;
+        }
+        return connection;
+    }
+
     void end() {
         DedicatedConnection left;
         synchronized (this) {
+            ends++;
             left = connection;
             connection = null;
         }
