@@ -32,7 +32,7 @@ final class SessionFaultsTest {
         server.close();
     }
 
-    /** What becomes of a command. */
+    /** Ways in which a command fails. */
     private enum Fault {
         /** The server writes nothing at present. */
         REFUSED,
