@@ -75,7 +75,7 @@ pub fn register_commands(context: &Context<'_>) -> Result<(), String> {
 fn may_write(flags: Flags) -> Result<(), Error> {
     if !flags.is_primary() {
         Err(Error::ReadOnly)
-    } else if !flags.can_block() && is_held_still() {
+    } else if is_held_still() {
         Err(Error::HeldStill)
     } else {
         Ok(())

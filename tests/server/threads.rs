@@ -290,6 +290,37 @@ fn calls_that_may_block_have_no_client() {
 }
 
 /// The module knows the clients that connected before it was loaded.
+/// A pause postpones the commands of clients. A call that may block comes from no client.
+#[test]
+fn calls_that_may_block_write_nothing_in_a_pause() {
+    for aof in ["no", "yes"] {
+        let (server, mut client) = Setup::new().hooks().conf(&format!("appendonly {aof}")).start().with_client();
+        client.int("DLOCK.ACQUIRE lapses holder PX 300");
+        client.int("DLOCK.ACQUIRE held holder PX 3600000");
+        if client.text("DLOCK.PROMISE DLOCK.CHECK held 1") == "NONE" {
+            return skipped("this server has no calls that may block");
+        }
+        client.ok("CLIENT PAUSE 3600000 WRITE");
+        soon("the lease has lapsed", || lock_info(&mut client, "lapses").is_none());
+        for request in [
+            "ACQUIRE lapses other PX 3600000",
+            "ACQUIRE free other PX 3600000",
+            "MACQUIRE 2 lapses free other BLOCK 100",
+            "SACQUIRE free other 3",
+            "RELEASE held holder",
+            "RENEW held holder PX 60000",
+        ] {
+            client.ok(format!("DLOCK.PROMISE DLOCK.{request}"));
+            let reply = last_reply(&mut client);
+            assert!(reply.starts_with("-TRYAGAIN"), "appendonly {aof}, {request}: {reply}");
+        }
+        client.ok("CLIENT UNPAUSE");
+        client.int("DLOCK.ACQUIRE lapses third PX 3600000");
+        assert_eq!(client.int("DLOCK.RELEASE held holder"), 1);
+        assert!(server.log().lines().all(|line| !line.contains("panic")));
+    }
+}
+
 #[test]
 fn a_client_that_was_connected_before_the_load_may_have_a_session() {
     let (server, mut client) = Setup::plain().conf("enable-module-command yes").start().with_client();

@@ -176,7 +176,8 @@ impl Holds {
     /// Returns all holds, lowest token first; holds with the same token in no order.
     pub(crate) fn by_token(&self) -> impl DoubleEndedIterator<Item = &Hold> {
         let (single, exclusive, readers) = self.parts();
-        let reader = readers.and_then(|readers| readers.by_token().next());
+        // Without an exclusive hold, the readers are not asked: many dropped ones may come first.
+        let reader = exclusive.and(readers).and_then(|readers| readers.by_token().next());
         let is_first = exclusive.is_some_and(|hold| reader.is_none_or(|reader| hold.token <= reader.token));
         let (first, last) = if is_first { (exclusive, None) } else { (None, exclusive) };
         single.into_iter().chain(first).chain(readers.into_iter().flat_map(Readers::by_token)).chain(last)

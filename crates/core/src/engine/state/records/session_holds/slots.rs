@@ -45,6 +45,9 @@ impl BoundSlots {
         if slots.is_empty() {
             self.by_session.remove(&key);
         }
+        if self.ended.remove(&(slot, key)) {
+            self.end(key);
+        }
     }
 
     /// Records that a session has ended, or that a hold of an ended session has another number.
@@ -78,5 +81,29 @@ impl BoundSlots {
             }
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ClientId;
+
+    /// The connection of a hold ends, and the hold is bound to another one, again and again.
+    #[test]
+    fn an_ended_session_whose_holds_are_gone_leaves_nothing() {
+        let mut slots = BoundSlots::default();
+        let deadline = UnixMs::new(1000);
+        for number in 0..100 {
+            let session = SessionKey::Connection(ClientId(number));
+            slots.insert(session, 1, 0, deadline);
+            slots.insert(session, 2, 1, deadline);
+            slots.end(session);
+            slots.remove(session, 1);
+            let found = slots.lowest_ended(UnixMs::ZERO, |_| true);
+            assert_eq!(found, Some((1, 2)), "its next number");
+            slots.remove(session, 2);
+        }
+        assert!(slots.is_empty() && slots.ended.is_empty());
     }
 }
