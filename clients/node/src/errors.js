@@ -62,6 +62,13 @@ class LockLost extends Error {
 /** A new connection differs from the client's: it would wait as another user, or for a lock in another database. */
 class Unlike extends Error {}
 
+/** The command was not sent. */
+class NotSent extends Error {}
+
+/** How ioredis and node-redis say that they have not sent a command. */
+const UNSENT =
+  /^(Stream isn't writeable and enableOfflineQueue |Connection in subscriber mode, |The client is (offline|closed)$)/;
+
 /** @param {unknown} error */
 function messageOf(error) {
   return error instanceof Error ? error.message : '';
@@ -74,17 +81,17 @@ function messageOf(error) {
  * @param {unknown} error
  */
 function isNotExecuted(error) {
+  if (error instanceof NotSent || UNSENT.test(messageOf(error))) return true;
   return isAnswer(error) && !/^(UNBLOCKED |LOADING (?!\S+ is loading ))/.test(messageOf(error));
 }
 
 /**
- * Whether one of these commands may have been executed. The error is the answer to only one of them.
+ * Whether one of the commands that had these replies may have been executed.
  *
- * @param {string[][]} commands
- * @param {unknown} error
+ * @param {PromiseSettledResult<unknown>[]} replies
  */
-function isOneExecuted(commands, error) {
-  return commands.length > 1 || !isNotExecuted(error);
+function isOneExecuted(replies) {
+  return replies.some((reply) => reply.status === 'fulfilled' || !isNotExecuted(reply.reason));
 }
 
 /**
@@ -175,6 +182,7 @@ module.exports = {
   LockLost,
   NoAnswer,
   NotGranted,
+  NotSent,
   TooFewReplicas,
   Unlike,
   explained,

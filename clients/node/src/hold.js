@@ -2,6 +2,7 @@
 /** A lock that was granted: until when it is certainly held, and how it is kept and released. */
 
 const { ask, soon } = require('./wire/ask.js');
+const { valuesOf } = require('./wire/connection.js');
 const { Tries } = require('./wire/tries.js');
 const { LockLost, NoAnswer, TooFewReplicas } = require('./errors.js');
 const { isOneExecuted, isWrongType, mayRepeat, writesNothing } = require('./errors.js');
@@ -351,10 +352,10 @@ class Lock {
   async #release(bound) {
     const { client, target, owner, token } = this.#granted;
     const commands = target.release(owner, token);
-    const own = this.#own?.exchange(commands);
+    const own = this.#own?.settle(commands);
     let isOpen = own !== undefined;
-    own?.catch((error) => (isOpen = isOneExecuted(commands, error)));
-    const replies = own && (await soon(own, bound));
+    own?.then((settled) => (isOpen = isOneExecuted(settled)));
+    const replies = own && (await soon(own.then(valuesOf), bound));
     if (replies) return { replies, repeated: false };
     const answer = await ask(client, commands, bound);
     return { ...answer, repeated: answer.repeated || isOpen };

@@ -167,7 +167,7 @@ async function openHeart(t, replies, beat) {
     pass(100);
     throw new Error('there is no server');
   };
-  const client = { send, connect, socket: () => 1 };
+  const client = { send, connect, repeats: () => 0 };
   const heart = new Heart({ client, timeout: 3000, manual: true, inCluster: false, lost() {} }, 'id', 'job');
   await heart.open();
   return { heart, sent, pass };

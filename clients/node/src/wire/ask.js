@@ -1,6 +1,7 @@
 'use strict';
 /** Sends commands that do no harm if they are executed twice, until a server answers. */
 
+const { valuesOf } = require('./connection.js');
 const { Tries } = require('./tries.js');
 const { explained, isHeard, isOneExecuted, mayRepeat } = require('../errors.js');
 const { SILENCE } = require('../limits.js');
@@ -26,30 +27,32 @@ const { follow, unlessAborted } = require('../time.js');
  */
 async function ask(client, commands, bound, silence = SILENCE) {
   const key = commands[0]?.[1] ?? '';
-  const socket = client.socket(key);
-  const shared = Promise.all(commands.map((command) => client.send(command, command[1] ?? key)));
-  // A client whose connection is lost sends the commands again on a new socket.
-  const isResent = () => client.socket(key) !== socket;
+  const before = client.repeats();
+  const sends = commands.map((command) => client.send(command, command[1] ?? key));
+  const shared = Promise.all(sends);
+  // A client whose connection is lost sends the commands again on a new one.
+  const isResent = () => client.repeats() !== before;
   const replies = await soon(shared, bound, silence);
   if (replies) return { replies, repeated: isResent() };
   const tries = new Tries(client, key, bound);
   tries.isSuspect = true;
   /** How many copies may be executed, including the one that is answered, but not what the client sends again itself. */
   let copies = 1;
-  const first = shared.catch((error) => {
-    if (!isResent() && !isOneExecuted(commands, error)) copies -= 1;
-    throw error;
+  /** Whether the copy of the client is refused, so that the client repeats others than these commands. */
+  let isRefused = false;
+  void Promise.allSettled(sends).then((replies) => {
+    isRefused = !isResent() && !isOneExecuted(replies);
+    if (isRefused) copies -= 1;
   });
   const send = async (/** @type {import('./connection.js').Connection} */ connection) => {
     copies += 1;
-    return connection.exchange(commands, bound.signal).catch((error) => {
-      if (!isOneExecuted(commands, error)) copies -= 1;
-      throw error;
-    });
+    const replies = await connection.settle(commands, bound.signal);
+    if (!isOneExecuted(replies)) copies -= 1;
+    return valuesOf(replies);
   };
   try {
-    const replies = await unlessAborted(Promise.race([tries.run(send), orNever(first)]), bound.signal);
-    return { replies, repeated: copies > 1 || isResent() };
+    const replies = await unlessAborted(Promise.race([tries.run(send), orNever(shared)]), bound.signal);
+    return { replies, repeated: copies > 1 || (!isRefused && isResent()) };
   } finally {
     tries.end();
   }

@@ -1,6 +1,7 @@
 'use strict';
 /** The program's client as this package uses it: to send commands, and to make connections like its own. */
 
+const { NotSent } = require('../errors.js');
 const { ofGlide } = require('./glide.js');
 const { ofIoredis, ofIoredisCluster } = require('./ioredis.js');
 const { ofNodeRedis, ofNodeRedisCluster, ofNodeRedisSentinel } = require('./node_redis.js');
@@ -25,8 +26,8 @@ const { ofNodeRedis, ofNodeRedisCluster, ofNodeRedisSentinel } = require('./node
  * @property {() => Promise<unknown>} learn asks the server once which database the client has selected
  * @property {() => number | undefined} database the database that the client has selected, as far as is known
  * @property {number} [home] the only database to which this client sends: see `inDatabase`
- * @property {(key: string) => unknown} socket a value that changes when the client itself repeats unanswered commands on
- *   a new socket, such as the socket on which it sends now; always undefined for a client that repeats none
+ * @property {() => number} repeats how often the client itself has sent a command of this package again although a copy
+ *   may have been executed
  * @property {(key: string) => string | undefined} at the address to which a command would go now. The comparison with
  *   `Connection.at` shows whether a waiting connection still leads to the client's server. undefined: the client does
  *   not tell
@@ -94,7 +95,7 @@ function madeForDatabase(client, database) {
       const now = client.database();
       if (now === undefined || now === database) return client.send(args, key);
       const moved = `the lock is in database ${database}, but the client has since selected database ${now}`;
-      return Promise.reject(new Error(moved));
+      return Promise.reject(new NotSent(moved));
     },
     connect: (key, wanted) => client.connect(key, { ...wanted, database }),
   };

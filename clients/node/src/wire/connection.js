@@ -58,11 +58,18 @@ class Connection {
    * @returns {Promise<unknown[]>}
    */
   async exchange(commands, signal) {
-    const replies = await this.#read(Promise.allSettled(commands.map((command) => this.#send(command))), signal);
-    return replies.map((reply) => {
-      if (reply.status === 'rejected') throw reply.reason;
-      return reply.value;
-    });
+    return valuesOf(await this.settle(commands, signal));
+  }
+
+  /**
+   * Does the same as `exchange`, and returns errors beside the other replies. Rejects only if `signal` is aborted.
+   *
+   * @param {string[][]} commands
+   * @param {AbortSignal} [signal]
+   * @returns {Promise<PromiseSettledResult<unknown>[]>}
+   */
+  async settle(commands, signal) {
+    return this.#read(Promise.allSettled(commands.map((command) => this.#send(command))), signal);
   }
 
   /**
@@ -150,6 +157,18 @@ class Connection {
 }
 
 /**
+ * Returns the replies, or throws the first error among them.
+ *
+ * @param {PromiseSettledResult<unknown>[]} replies
+ */
+function valuesOf(replies) {
+  return replies.map((reply) => {
+    if (reply.status === 'rejected') throw reply.reason;
+    return reply.value;
+  });
+}
+
+/**
  * Waits for a promise, and passes on its error.
  *
  * @param {Promise<unknown>} promise
@@ -166,3 +185,4 @@ async function orElse(promise, otherwise) {
 
 exports.Connection = Connection;
 exports.orElse = orElse;
+exports.valuesOf = valuesOf;

@@ -53,7 +53,7 @@ function ofGlide(client) {
     connect: (_, wanted) => duplicateOfGlide(client, state, wanted),
     learn: () => state.learn(),
     database: () => state.database,
-    socket: () => undefined,
+    repeats: () => 0,
     at: () => undefined,
     node: () => '',
   };

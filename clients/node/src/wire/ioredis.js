@@ -3,7 +3,7 @@
 const slotOf = require('cluster-key-slot');
 
 const { Connection, orElse } = require('./connection.js');
-const { isMoving } = require('../errors.js');
+const { isMoving, isNotExecuted } = require('../errors.js');
 const { SENTINEL } = require('../limits.js');
 const { addressOf, homeOf } = require('./nodes.js');
 const { isChange } = require('../profile.js');
@@ -29,6 +29,7 @@ const MOST_REDIRECTIONS = 3;
 function ofIoredis(client) {
   const hasSentinels = isOfSentinels(client);
   const state = stateOfIoredis(client);
+  const repeats = repeatsOf(client);
   return {
     prefix: String(client.options.keyPrefix ?? ''),
     isClosed: () => client.status === 'end',
@@ -39,7 +40,7 @@ function ofIoredis(client) {
     },
     learn: () => state.learn(),
     database: () => state.database,
-    socket: () => client.stream,
+    repeats: () => repeats.count,
     at: () => (hasSentinels ? peerOf(client.stream) : undefined),
     node: () => '',
   };
@@ -66,12 +67,13 @@ function ofIoredisCluster(cluster) {
    * @param {string[]} args
    */
   const sendTo = async (node, command, args) => {
-    const { stream } = node;
+    const repeats = repeatsOf(node);
+    const { count } = repeats;
     try {
       return await node.call(command, ...args);
     } finally {
       // With `clusterNodeRetryStrategy`, the client of a node sends commands again on a new socket.
-      if (stream && node.stream !== stream) resent += 1;
+      if (repeats.count !== count) resent += 1;
     }
   };
   /**
@@ -121,7 +123,7 @@ function ofIoredisCluster(cluster) {
     },
     learn: async () => {},
     database: () => undefined,
-    socket: () => resent,
+    repeats: () => resent,
     at: (key) => peerOf(nodeOf(key)?.stream),
     node: (key) => cluster.slots[slotOf(key)]?.[0] ?? '',
   };
@@ -151,6 +153,44 @@ function stateOfIoredis(client) {
       ? { command: [command.name, ...command.args.map(String)], reply: command.promise }
       : undefined;
   return stateOf(client, make, read, 'close');
+}
+
+/** @type {WeakMap<object, { count: number }>} */
+const repeatsByClient = new WeakMap();
+
+/**
+ * Counts how often a client writes one of this package's commands again although a copy may have been executed: ioredis
+ * repeats unanswered commands on a new socket.
+ *
+ * @param {any} client
+ */
+function repeatsOf(client) {
+  const known = repeatsByClient.get(client);
+  if (known) return known;
+  const repeats = { count: 0 };
+  repeatsByClient.set(client, repeats);
+  const written = new WeakSet();
+  const replace = (/** @type {string} */ name, /** @type {(...words: any[]) => void} */ before) => {
+    const method = client[name];
+    if (typeof method !== 'function') return;
+    const value = function (/** @type {any[]} */ ...words) {
+      before(...words);
+      // @ts-expect-error `this` is the client, or one that inherits from it
+      return method.apply(this, words);
+    };
+    Object.defineProperty(client, name, { value, configurable: true, enumerable: false, writable: true });
+  };
+  // A client that is not ready keeps the command, and sends it with another call.
+  replace('sendCommand', (command) => {
+    if (client.status !== 'ready' || !client.stream?.writable || !command.name.startsWith('DLOCK.')) return;
+    if (written.has(command)) repeats.count += 1;
+    written.add(command);
+  });
+  // With `reconnectOnError`, ioredis repeats commands that the server has refused, too.
+  replace('handleReconnection', (error, { command }) => {
+    if (isNotExecuted(error)) written.delete(command);
+  });
+  return repeats;
 }
 
 /** @param {IoredisClient} client */

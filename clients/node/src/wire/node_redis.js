@@ -29,7 +29,7 @@ function ofNodeRedis(client) {
     connect: (_, wanted) => duplicateOfNodeRedis(client, {}, wanted),
     learn: () => state.learn(),
     database: () => state.database,
-    socket: () => undefined,
+    repeats: () => 0,
     at: () => undefined,
     node: () => '',
   };
@@ -67,7 +67,7 @@ function ofNodeRedisCluster(cluster) {
     },
     learn: async () => {},
     database: () => undefined,
-    socket: () => undefined,
+    repeats: () => 0,
     at: (key) => masterOf(key) && addressOf(masterOf(key)),
     node: (key) => addressOf(masterOf(key) ?? {}),
   };
@@ -101,7 +101,7 @@ function ofNodeRedisSentinel(sentinel) {
     },
     learn: async () => {},
     database: () => undefined,
-    socket: () => resent,
+    repeats: () => resent,
     at,
     node: () => '',
   };
