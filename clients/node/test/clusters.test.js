@@ -182,6 +182,29 @@ describe('sentinel', { concurrency: 3 }, () => {
     assert.equal(await lock.release(), true);
   });
 
+  test('node-redis: a release that the client sends again only after refusals tells the loss', async () => {
+    const [one, two] = await Promise.all([start(), start()]);
+    const clients = await Promise.all(
+      [one, two].map(({ port }) => createClient({ socket: { host: '127.0.0.1', port } }).connect()),
+    );
+    after(() => clients.forEach((client) => client.destroy()));
+    /** Looks for the primary again after a READONLY, as a client of Sentinel does. */
+    const sentinel = {
+      isOpen: true,
+      getMasterNode: () => ({ host: '127.0.0.1', port: clients.length > 1 ? one.port : two.port }),
+      _execute: (isReadonly, send) =>
+        send(clients[0]).catch((error) => {
+          assert.match(error.message, /^READONLY /);
+          clients.shift().destroy();
+          return send(clients[0]);
+        }),
+      sendCommand: (isReadonly, args) => sentinel._execute(isReadonly, (each) => each.sendCommand(args)),
+    };
+    const lock = await new DLock(sentinel, PATIENT).acquire('job', { lease: 60_000 });
+    await one.run('REPLICAOF', '127.0.0.1', String(two.port));
+    assert.equal(await lock.release(), false);
+  });
+
   test('ioredis: a sentinel that hangs is passed over', async () => {
     const { port } = await sentinels();
     const silent = net.createServer(() => {}).listen(0, '127.0.0.1');

@@ -3,6 +3,7 @@
 const slotOf = require('cluster-key-slot');
 
 const { Connection, orElse } = require('./connection.js');
+const { isNotExecuted } = require('../errors.js');
 const { addressOf, homeOf } = require('./nodes.js');
 const { isChange } = require('../profile.js');
 const { State, stateOf } = require('./state.js');
@@ -79,17 +80,23 @@ function ofNodeRedisCluster(cluster) {
  */
 function ofNodeRedisSentinel(sentinel) {
   const at = () => addressOf(sentinel.getMasterNode() ?? {});
-  /** How often a sentinel client has sent one of these commands again, after it had lost the connection to the primary. */
+  /** How often a sentinel client has sent one of these commands again, although a copy may have been executed. */
   let resent = 0;
   return {
     prefix: String(sentinel._keyPrefix ?? ''),
     isClosed: () => !sentinel.isOpen,
     send: (args) => {
-      let sends = 0;
-      return sentinel._execute(false, (/** @type {any} */ client) => {
-        if (sends > 0) resent += 1;
-        sends += 1;
-        return client.sendCommand(args, sentinel.commandOptions);
+      /** How many copies may have been executed. */
+      let copies = 0;
+      return sentinel._execute(false, async (/** @type {any} */ client) => {
+        if (copies > 0) resent += 1;
+        copies += 1;
+        try {
+          return await client.sendCommand(args, sentinel.commandOptions);
+        } catch (error) {
+          if (isNotExecuted(error)) copies -= 1;
+          throw error;
+        }
       });
     },
     // The pool has one connection by default, so the client of the primary is borrowed for a moment only. Its duplicate
