@@ -28,76 +28,126 @@ function isSelect(command) {
   return SELECTS.has(String(command).toUpperCase());
 }
 
+/**
+ * @template T
+ * @typedef {{ value: T, isRefused: boolean, before: Setting<T> | undefined }} Setting what a command has set
+ */
+
+/**
+ * A part of the state of a connection. Commands set it, and later commands find it set. The server may refuse each of
+ * them, even if others have followed.
+ *
+ * @template T
+ */
+class Part {
+  /** The last one that is not refused. It has those before it until its command is answered. @type {Setting<T>} */
+  #last;
+
+  /** @param {T} value */
+  constructor(value) {
+    this.#last = { value, isRefused: false, before: undefined };
+  }
+
+  get value() {
+    return this.#last.value;
+  }
+
+  /**
+   * Sets the value by a command.
+   *
+   * @param {T} value
+   * @returns {(isRefused: boolean) => void} to be called with the answer
+   */
+  set(value) {
+    /** @type {Setting<T>} */
+    const setting = { value, isRefused: false, before: this.#last };
+    this.#last = setting;
+    return (isRefused) => {
+      if (isRefused) setting.isRefused = true;
+      else setting.before = undefined;
+      while (this.#last.isRefused && this.#last.before) this.#last = this.#last.before;
+    };
+  }
+
+  /**
+   * Replaces what earlier commands have set.
+   *
+   * @param {T} value
+   */
+  replace(value) {
+    this.#last = { value, isRefused: false, before: undefined };
+  }
+}
+
 class Profile {
-  /** @type {number | undefined} */
-  #database;
-  /** The last login by a command on the connection. undefined: that of the options. @type {Login | undefined} */
-  #login;
-  /** @type {string | undefined} */
-  #name;
+  #database = new Part(/** @type {number | undefined} */ (undefined));
+  /** The last login by a command on the connection. undefined: that of the options. */
+  #login = new Part(/** @type {Login | undefined} */ (undefined));
+  #name = new Part(/** @type {string | undefined} */ (undefined));
 
   /** The database that the client has selected, as far as is known. */
   get database() {
-    return this.#database;
+    return this.#database.value;
   }
 
   get login() {
-    return this.#login;
+    return this.#login.value;
   }
 
   get name() {
-    return this.#name;
+    return this.#name.value;
   }
 
   /**
    * Notes a command that the client sends. Later commands on its connection find the new state.
    *
    * @param {string[]} words
-   * @returns {() => void} to be called if the server refuses it
+   * @returns {(isRefused: boolean) => void} to be called with the answer
    */
-  sends([command = '', ...words]) {
-    const [database, login, name] = [this.#database, this.#login, this.#name];
+  sends(words) {
+    const answered = this.#settings(words);
+    return (isRefused) => answered.forEach((each) => each(isRefused));
+  }
+
+  /** @param {string[]} words */
+  #settings([command = '', ...words]) {
     switch (command.toUpperCase()) {
       case 'SELECT':
-        this.#database = Number(words[0]);
-        return () => void (this.#database = database);
+        return [this.#database.set(Number(words[0]))];
       case 'AUTH':
-        this.#login = loginOf(words);
-        return () => void (this.#login = login);
+        return [this.#login.set(loginOf(words))];
       case 'HELLO': {
+        const settings = [];
         // The first word is the version of the protocol.
         for (let at = 1; at < words.length; at++) {
           const option = words[at]?.toUpperCase();
           if (option === 'AUTH') {
-            this.#login = loginOf(words.slice(at + 1, at + 3));
+            settings.push(this.#login.set(loginOf(words.slice(at + 1, at + 3))));
             at += 2;
           } else if (option === 'SETNAME') {
-            this.#name = words[++at] ?? '';
+            settings.push(this.#name.set(words[++at] ?? ''));
           }
         }
-        return () => void ([this.#login, this.#name] = [login, name]);
+        return settings;
       }
       case 'CLIENT':
-        if (words[0]?.toUpperCase() === 'SETNAME') this.#name = words[1] ?? '';
-        return () => void (this.#name = name);
+        return words[0]?.toUpperCase() === 'SETNAME' ? [this.#name.set(words[1] ?? '')] : [];
       case 'RESET':
-        this.#database = 0;
-        this.ended();
-        return () => void ([this.#database, this.#login, this.#name] = [database, login, name]);
+        return [this.#database.set(0), this.#login.set(undefined), this.#name.set(undefined)];
     }
-    return () => {};
+    return [];
   }
 
   /** The client's connection has ended, or is reset: its login is that of the options again. */
   ended() {
-    this.#login = undefined;
-    this.#name = undefined;
+    this.#login.replace(undefined);
+    this.#name.replace(undefined);
   }
 
   /** @param {Present} present */
   told({ database, name }) {
-    if (database !== undefined) this.#database = database;
-    if (name !== undefined) this.#name = name;
+    if (database !== undefined) this.#database.replace(database);
+    if (name !== undefined) this.#name.replace(name);
   }
 }
 
@@ -138,4 +188,4 @@ function differenceOf(own, present) {
   return undefined;
 }
 
-module.exports = { Profile, differenceOf, isChange, isSelect, presentOf };
+module.exports = { Part, Profile, differenceOf, isChange, isSelect, presentOf };

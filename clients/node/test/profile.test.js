@@ -105,6 +105,22 @@ withEachClient(({ kind, open }) => {
     });
   }
 
+  test('a refused SELECT hides no other that was sent with it', async () => {
+    for (const [databases, selected] of [[['99', '7'], 7], [['7', '99'], 7], [['99', '98'], 0]]) {
+      const { server, client } = await opened();
+      const dlock = new DLock(client, PATIENT);
+      await Promise.allSettled(databases.map((database) => call(client, 'SELECT', database)));
+      const other = await open({ at: server.port, ...(kind === 'ioredis' ? { db: selected } : { database: selected }) });
+      const held = await new DLock(other).acquire('taken', { lease: 300_000 });
+      const lock = await dlock.acquire('job', { lease: 300_000 });
+      await refused(() => dlock.acquire('taken', { wait: 1000 })); // waits on a connection of the package's own
+      assert.equal(await lock.release(), true, String(databases));
+      assert.equal(await held.release(), true, String(databases));
+      assert.doesNotMatch(await server.run('INFO', 'keyspace'), /db\d/);
+      await server.stop();
+    }
+  });
+
   if (kind === 'ioredis') {
     test('a lock is released in its database, even if the server tells the database late', async () => {
       const { server, client } = await opened();

@@ -80,17 +80,17 @@ test('the profile of a client follows its commands and the answers of CLIENT INF
   assert.deepEqual([profile.database, profile.login, profile.name], [4, undefined, '']);
   const undo = profile.sends(['select', '6']);
   assert.equal(profile.database, 6);
-  undo();
+  undo(true);
   assert.equal(profile.database, 4);
   profile.sends(['AUTH', 'one']);
   assert.deepEqual(profile.login, { username: undefined, password: 'one' });
   profile.sends(['HELLO', '3', 'AUTH', 'app', 'two', 'SETNAME', 'x']);
   assert.deepEqual([profile.login, profile.name], [{ username: 'app', password: 'two' }, 'x']);
-  profile.sends(['HELLO', '3', 'SETNAME', 'auth'])();
+  profile.sends(['HELLO', '3', 'SETNAME', 'auth'])(true);
   assert.deepEqual([profile.login, profile.name], [{ username: 'app', password: 'two' }, 'x'], 'it was refused');
   profile.sends(['HELLO', '3', 'SETNAME', 'auth']);
   assert.deepEqual([profile.login, profile.name], [{ username: 'app', password: 'two' }, 'auth']);
-  profile.sends(['RESET'])();
+  profile.sends(['RESET'])(true);
   assert.deepEqual([profile.database, profile.login?.username, profile.name], [4, 'app', 'auth'], 'it was refused');
   profile.ended();
   assert.deepEqual([profile.database, profile.login], [4, undefined]);
@@ -132,6 +132,48 @@ test('a database that the client selects counts before the server tells one, and
   assert.equal(state.database, 0, 'after a RESET');
   state.ended();
   assert.deepEqual([state.database, (await state.look()).database], [6, 6], 'after a RESET and a reconnect');
+});
+
+test('a refused command takes back what it has set, and nothing that other commands have set', () => {
+  const { Profile } = room('profile');
+  const WAYS = {
+    database: { before: 4, command: (at) => ['SELECT', String(at)], value: ({ database }) => database },
+    login: { before: undefined, command: (at) => ['AUTH', String(at)], value: ({ login }) => login && +login.password },
+    name: { before: '', command: (at) => ['CLIENT', 'SETNAME', String(at)], value: ({ name }) => name && +name },
+  };
+  for (const [what, { before, command, value }] of Object.entries(WAYS)) {
+    // Three commands are sent together. Each bit says whether the server refuses one of them.
+    for (let refusals = 0; refusals < 8; refusals += 1) {
+      const profile = new Profile();
+      profile.told({ database: 4, name: '' });
+      const isRefused = (at) => Boolean(refusals & (1 << at));
+      const sent = [0, 1, 2].map((at) => ({ at, answered: profile.sends(command(at)) }));
+      for (const { at, answered } of sent) {
+        answered(isRefused(at));
+        const left = sent.filter((each) => each.at > at || !isRefused(each.at));
+        assert.equal(value(profile), left.at(-1)?.at ?? before, `${what}: ${refusals}, after answer ${at}`);
+      }
+    }
+  }
+});
+
+test('a database is known only from a command that was not refused, or from the server', async () => {
+  const { State, stateOf } = room('wire/state');
+  const REFUSAL = new Error('ERR DB index is out of range');
+  const read = ([words], reply) => ({ command: words, reply });
+  for (const [sent, known] of [['99 7', 7], ['7 99', 7], ['99 98', undefined], ['99 7 98', 7], ['99 98 7', 7]]) {
+    const client = { sendCommand: (_, reply) => reply };
+    let asked = 0;
+    const ask = async () => `id=3 db=${(asked += 1) && 5} user=default name=`;
+    const state = stateOf(client, () => new State(ask, () => true, () => 1), read, 'close');
+    const isRefused = (database) => database.startsWith('9');
+    await Promise.allSettled(sent.split(' ').map((database) =>
+      client.sendCommand(['SELECT', database], isRefused(database) ? Promise.reject(REFUSAL) : Promise.resolve('OK')),
+    ));
+    assert.equal(state.database, known ?? 1, sent);
+    await state.learn();
+    assert.deepEqual([state.database, asked], known ? [known, 0] : [5, 1], sent);
+  }
 });
 
 test('an unanswered command with a shorter lease counts, however many later commands have no answer', () => {

@@ -3,7 +3,7 @@
 
 const { Unlike, isAnswer } = require('../errors.js');
 const { SILENCE } = require('../limits.js');
-const { Profile, differenceOf, isSelect, presentOf } = require('../profile.js');
+const { Part, Profile, differenceOf, isSelect, presentOf } = require('../profile.js');
 const { timer } = require('../time.js');
 
 /** @typedef {import('../profile.js').Present} Present */
@@ -19,7 +19,7 @@ class State {
   /** The user may not ask. */
   #isRefused = false;
   /** Whether the profile has the database of this connection: the server has told it, or the client has selected it. */
-  #isKnown = false;
+  #isKnown = new Part(false);
   /** How often the database may have changed: the client has selected one, or its connection has ended. */
   #turns = 0;
 
@@ -37,7 +37,7 @@ class State {
   /** The database that the client has selected, as far as is known. */
   get database() {
     const { database } = this.profile;
-    if (this.#isKnown) return database ?? this.#database();
+    if (this.#isKnown.value) return database ?? this.#database();
     return this.#database() ?? (this.#isRefused ? database : undefined);
   }
 
@@ -45,16 +45,16 @@ class State {
    * Notes a command that changes the state of the connection.
    *
    * @param {string[]} command
-   * @returns {() => void} to be called if the server refuses it
+   * @returns {(isRefused: boolean) => void} to be called with the answer
    */
   hears(command) {
-    const undo = this.profile.sends(command);
-    if (!isSelect(command[0])) return undo;
-    const [wasKnown, turn] = [this.#isKnown, ++this.#turns];
-    this.#isKnown = true;
-    return () => {
-      undo();
-      if (turn === this.#turns) this.#isKnown = wasKnown;
+    const answered = this.profile.sends(command);
+    if (!isSelect(command[0])) return answered;
+    this.#turns += 1;
+    const known = this.#isKnown.set(true);
+    return (isRefused) => {
+      answered(isRefused);
+      known(isRefused);
     };
   }
 
@@ -62,12 +62,12 @@ class State {
   ended() {
     this.profile.ended();
     this.#turns += 1;
-    this.#isKnown = false;
+    this.#isKnown.replace(false);
   }
 
   /** Asks the server, unless its answer on this connection is known already. */
   async learn() {
-    if (!this.#isKnown) await this.look();
+    if (!this.#isKnown.value) await this.look();
   }
 
   /**
@@ -84,7 +84,7 @@ class State {
       // The client may have selected another database since the question.
       const isOfNow = turn === this.#turns;
       this.profile.told(isOfNow ? present : { ...present, database: undefined });
-      this.#isKnown ||= isOfNow;
+      if (isOfNow) this.#isKnown.replace(true);
     }
     const { database, name } = this.profile;
     return present ?? { database: this.database ?? database, user: undefined, name };
@@ -150,7 +150,8 @@ function stateOf(client, make, read, ends) {
     const result = send.apply(this, words);
     const sent = read(words, result);
     if (sent) {
-      sent.reply.then(undefined, state.hears(sent.command));
+      const answered = state.hears(sent.command);
+      sent.reply.then(() => answered(false), () => answered(true));
     }
     return result;
   };
