@@ -14,7 +14,8 @@ impl Command for Thread {
     type Error = Error;
     const SPEC: Spec = Spec {
         name: "DLOCK.THREAD",
-        flags: "write",
+        // With `write`, a pause would hold it back.
+        flags: "",
         categories: "dlock write",
         keys: Keys::None,
         arity: -1,
