@@ -131,7 +131,7 @@ impl Client {
     }
 
     fn draw(&mut self, end: usize) -> usize {
-        self.random.below(end as u64) as usize
+        usize::try_from(self.random.below(end as u64)).unwrap_or(0)
     }
 
     fn enter(&mut self, keys: [&[u8]; 2]) -> Result<(), Error> {
