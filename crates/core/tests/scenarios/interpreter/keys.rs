@@ -98,7 +98,8 @@ impl Interpreter {
         }
     }
 
-    /// Tells the engine of the lock that a command is about to remove. Of those that expire, it is told nothing here.
+    /// Tells the engine of the lock that a command is about to remove. A server also tells it of locks whose keys have
+    /// expired. The interpreter does not, so `counts` and `log` lack their holds.
     fn lose(&mut self, key: &KeyName) {
         if self.space.exists(key) {
             self.engine.lose(&Lost::of(name(key), self.space.lock(key), self.space.now()));

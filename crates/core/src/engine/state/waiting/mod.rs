@@ -27,7 +27,8 @@ pub(crate) struct Waiter<T> {
     /// Since when it waits: Unix time in µs.
     pub since_us: u64,
     pub place: Place,
-    /// The locks it waits for, in the order of the command.
+    /// The locks it waits for, in the order of the command that first took the place. A repeat may name them in another
+    /// order.
     pub records: SmallVec<[RecordId; 1]>,
     /// The index in `records` of the lock that was in the way when the request was evaluated last.
     pub in_the_way: usize,
