@@ -52,7 +52,7 @@ acquiring! {
     Racquire: spec::RACQUIRE;
     /// Shared, reentrant.
     Rlock: spec::RLOCK;
-    /// The write side of [`Rlock`], identical to [`Racquire`].
+    /// The write side of [`Rlock`], like [`Racquire`]; only the id of a `REQUEST` tells them apart.
     Wlock: spec::WLOCK;
     /// Shared, up to a limit.
     Sacquire: spec::SACQUIRE;

@@ -61,6 +61,7 @@ fn every_hold_has_the_same_token_lease_and_session() {
     session.nil(format!("DLOCK.RELEASE y a TOKEN {token}"));
     assert!(session.end_of("x") > session.end_of("z"), "the renewal of x does not move z");
     let mut client = server.client();
+    // Holds are counted: x and z.
     assert_eq!(counter(&mut client, "sessions"), 2);
     client.watch_close(session);
     assert_eq!(owners(&server, "x y z"), "- - -");

@@ -257,8 +257,8 @@ impl Server {
         client.woken.notify_one();
     }
 
-    /// Ends a wait with nil, or with an error. The caller must call `settle`. False: the client does not wait, for
-    /// example because its request was granted in this turn, and the token was sent.
+    /// Ends a wait with nil, or with an error. `settle` must follow, as it does after each command (`run.rs`). False: the
+    /// client does not wait, for example because its request was granted in this turn, and the token was sent.
     pub fn end_wait(&mut self, client: &Rc<Client>, error: Option<&str>) -> bool {
         self.send(0, &[]);
         let Some(waiter) = client.waiter.take() else { return false };
