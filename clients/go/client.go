@@ -56,13 +56,10 @@ type router interface {
 // "rediss://" encrypts the connections, and "unix:///run/dlock.sock" is a socket. It does not connect yet.
 func New(address string, options ...ClientOption) (*Client, error) {
 	s, host, err := parse(address, options)
-	if err == nil {
-		err = s.asksNoSentinel()
-	}
 	if err != nil {
 		return nil, err
 	}
-	return newClient(s, fixed(host)), nil
+	return newClient(s, fixed(host))
 }
 
 // Format writes the type only: with each verb of package fmt, the fields would show the password.
@@ -70,7 +67,10 @@ func (c *Client) Format(state fmt.State, _ rune) {
 	_, _ = io.WriteString(state, "dlock.Client")
 }
 
-func newClient(s settings, r router) *Client {
+func newClient(s settings, r router) (*Client, error) {
+	if _, asks := r.(*sentinel); !asks && (s.sentinelUser != "" || s.sentinelPassword != "") {
+		return nil, errors.New("dlock: only NewSentinel logs in at Sentinels")
+	}
 	ctx, end := context.WithCancelCause(context.Background())
 	beating, stopToBeat := context.WithCancelCause(context.Background())
 	last, stop := context.WithCancelCause(context.Background())
@@ -81,7 +81,7 @@ func newClient(s settings, r router) *Client {
 	}
 	c.profile.last = last
 	c.sessions = sessions{client: c, time: s.session, homes: map[string]*home{}}
-	return c
+	return c, nil
 }
 
 // fixed is the router for one server.

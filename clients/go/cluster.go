@@ -21,9 +21,6 @@ func NewCluster(nodes []string, options ...ClientOption) (*Client, error) {
 		return nil, errors.New("dlock: the address of a node is needed")
 	}
 	s, addresses, err := parseAll(nodes, "6379", options)
-	if err == nil {
-		err = s.asksNoSentinel()
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +28,7 @@ func NewCluster(nodes []string, options ...ClientOption) (*Client, error) {
 		return nil, errors.New("dlock: a cluster has only database 0")
 	}
 	r := &cluster{profile: s.profile, seeds: addresses, directory: newDirectory()}
-	return newClient(s, r), nil
+	return newClient(s, r)
 }
 
 // cluster is the router that knows the nodes by their slots.

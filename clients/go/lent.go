@@ -28,9 +28,6 @@ type Conn interface {
 // of the other client, so the options about them are refused.
 func Over(open func(ctx context.Context) (Conn, error), options ...ClientOption) (*Client, error) {
 	s, _, err := parse("another-client:1", options)
-	if err == nil {
-		err = s.asksNoSentinel()
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +38,7 @@ func Over(open func(ctx context.Context) (Conn, error), options ...ClientOption)
 		return nil, errors.New("dlock: users, databases, TLS and dialers are those of the other client")
 	}
 	s.profile.open = open
-	return newClient(s, fixed("another client")), nil
+	return newClient(s, fixed("another client"))
 }
 
 // borrows returns whether the connections are those of another client. There, an acquisition that is given up may still

@@ -23,7 +23,7 @@ func NewSentinel(primary string, sentinels []string, options ...ClientOption) (*
 	r.profile = profile{
 		user: s.sentinelUser, password: s.sentinelPassword, tls: s.profile.tls, dial: s.profile.dial,
 	}
-	return newClient(s, r), nil
+	return newClient(s, r)
 }
 
 // WithSentinelAuth logs in at the Sentinels of [NewSentinel].
@@ -32,14 +32,6 @@ func WithSentinelAuth(user, password string) ClientOption {
 		s.sentinelUser, s.sentinelPassword = user, password
 		return nil
 	}
-}
-
-// asksNoSentinel refuses [WithSentinelAuth] for a client that asks no Sentinels.
-func (s *settings) asksNoSentinel() error {
-	if s.sentinelUser != "" || s.sentinelPassword != "" {
-		return errors.New("dlock: only NewSentinel logs in at Sentinels")
-	}
-	return nil
 }
 
 // parseAll returns the settings, and addresses with ports.
