@@ -638,10 +638,7 @@ public final class Session implements AutoCloseable {
 
     /** Schedules the next {@link #turn}. The caller holds the monitor. */
     private void schedule() {
-        if (timer != null) {
-            timer.cancel();
-            timer = null;
-        }
+        cancelTimer();
         if (notOpen != null || !isStarted) {
             return;
         }
@@ -655,6 +652,14 @@ public final class Session implements AutoCloseable {
         }
         turns = now + next;
         timer = core.schedule(this::turn, next);
+    }
+
+    /** The caller holds the monitor. */
+    private void cancelTimer() {
+        if (timer != null) {
+            timer.cancel();
+            timer = null;
+        }
     }
 
     /**
@@ -682,10 +687,8 @@ public final class Session implements AutoCloseable {
             if (notOpen != null) {
                 return;
             }
-            if (timer != null) { // Perhaps another one, which was set while this turn was about to begin.
-                timer.cancel();
-                timer = null;
-            }
+            // The timer may be a later one: another thread sets it while this turn is about to begin.
+            cancelTimer();
             long now = System.nanoTime();
             isLate = !beat.validity().passes(now);
             if (!isLate && isIdle()) {
