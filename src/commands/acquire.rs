@@ -149,7 +149,7 @@ fn begin_to_wait(
             }
             block(context, first, timeout_ms.unwrap_or(0), &waiter);
         }
-        // Does not happen: a request that waits has a waiter.
+        // A request that waits has a waiter, so this does not happen.
         None => context.reply_nil(),
     }
 }

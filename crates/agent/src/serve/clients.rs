@@ -28,8 +28,10 @@ pub(super) fn client(server: &mut Server, call: &Call<'_>) -> Done {
             return call.ok();
         }
         ("SETINFO", 4) => return set_info(call),
-        ("NO-EVICT" | "NO-TOUCH", 3) if ["ON", "OFF"].contains(&call.upper(2).as_str()) => return call.ok(),
-        ("NO-EVICT" | "NO-TOUCH", 3) => return Err("ERR syntax error".to_owned()),
+        ("NO-EVICT" | "NO-TOUCH", 3) => match call.upper(2).as_str() {
+            "ON" | "OFF" => return call.ok(),
+            _ => return Err("ERR syntax error".to_owned()),
+        },
         ("UNBLOCK", 3 | 4) => return unblock(server, call),
         ("KILL", 3..) => return kill(server, call),
         ("PAUSE" | "UNPAUSE" | "TRACKING" | "CACHING" | "REPLY" | "GETREDIR" | "TRACKINGINFO", _) => {
