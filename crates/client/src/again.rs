@@ -62,6 +62,7 @@ impl Guard {
             Err(Error::Contention) => return Err(Error::Lost),
             outcome => outcome?,
         };
+        self.before(&reader);
         self.release().await?;
         Ok(reader)
     }

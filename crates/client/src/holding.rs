@@ -20,6 +20,8 @@ pub(crate) struct Grant {
     pub until: Instant,
     /// Whether a renewal got no answer: it may still be executed.
     pub is_renewal_open: bool,
+    /// Whether a copy of the request got no answer: it may be executed after the release.
+    pub is_request_open: bool,
     /// The connection that the hold is bound to, if it is a session.
     pub session: Option<Arc<Session>>,
     /// The named session that the request was sent with.

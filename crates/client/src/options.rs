@@ -95,10 +95,16 @@ impl Upgrades {
         }
     }
 
+    /// Lets the first upgrade wait for the release of an earlier hold of the owner.
+    pub fn follow(&self, earlier: &Arc<Upgrade>) {
+        earlier.give_up();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(earlier);
+    }
+
     fn begin_now(&self) -> Result<Option<Arc<Upgrade>>, Error> {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(last) = last.upgrade().filter(|last| !last.has_ended.load(Ordering::Relaxed)) {
-            return match last.is_given_up.load(Ordering::Relaxed) {
+            return match last.is_given_up() {
                 true => Ok(None),
                 false => Err(Error::Invalid("the guard has been upgraded, or is being upgraded".to_owned())),
             };
@@ -110,6 +116,11 @@ impl Upgrades {
 }
 
 impl Upgrade {
+    /// Returns whether its hold is being released.
+    pub fn is_given_up(&self) -> bool {
+        self.is_given_up.load(Ordering::Relaxed)
+    }
+
     /// Marks its hold as being released.
     pub fn give_up(&self) {
         self.is_given_up.store(true, Ordering::Relaxed);

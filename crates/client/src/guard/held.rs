@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
@@ -15,7 +15,7 @@ use crate::backend::Backend;
 use crate::heartbeat::{Duty, Heartbeat, answer_within};
 use crate::holding::Hold;
 use crate::named::Binding;
-use crate::options::up_to_millis;
+use crate::options::{Terms, up_to_millis};
 use crate::renewal::Renewal;
 use crate::server::Server;
 use crate::server::fault::Fault;
@@ -37,6 +37,9 @@ pub(super) struct Held {
     /// The number of guards that are not dropped or released yet.
     pub(super) entries: AtomicUsize,
     pub(super) runtime: Handle,
+    /// The terms of the request, if a copy of it may be executed after the release. The owner's next upgrade waits while
+    /// their `upgrade` lives.
+    pub(super) late: Option<Terms>,
     /// Ends the keeper.
     pub(super) keeper: OnceLock<AbortHandle>,
 }
@@ -63,6 +66,18 @@ impl Held {
     /// Hands a release that failed to the named session, which would otherwise keep the hold.
     pub(super) fn release_later(&self) {
         self.hold.binding.iter().for_each(|binding| binding.owe(Server::releases(&self.hold)));
+    }
+
+    /// Releases in the background what a copy of the request takes that is executed after the release.
+    pub(super) fn release_late(self: &Arc<Self>) {
+        let held = self.clone();
+        if self.late.is_some() {
+            self.backend.cleanups().spawn(&self.runtime, async move {
+                if let (Some(terms), Ok(server)) = (&held.late, held.backend.server()) {
+                    server.release_late(terms).await;
+                }
+            });
+        }
     }
 
     /// Returns the state at this moment, even if the keeper has not recorded it yet.

@@ -48,7 +48,7 @@ pub struct Guard {
 impl Guard {
     /// Begins to keep a granted lock. Must run inside a tokio runtime.
     pub(crate) fn new(backend: Backend, terms: Terms, grant: Grant) -> Self {
-        let Grant { token, owner, slot, until, is_renewal_open, session, ticket, kept } = grant;
+        let Grant { token, owner, slot, until, is_renewal_open, is_request_open, session, ticket, kept } = grant;
         let owner = owner.or_else(|| kept.as_ref().map(|kept| kept.owner())).unwrap_or_else(|| terms.owner.clone());
         let mut hold = Hold::granted(&terms, owner, (token, slot), session, kept);
         if let (Some(session), Some(ticket)) = (&terms.named, ticket) {
@@ -67,7 +67,12 @@ impl Guard {
         // Counted from now, which is after the grant, so the time is not too short.
         let stays_until = Mutex::new(terms.at_least.map(|time| Instant::now() + time));
         let hurry = Notify::new();
-        let held = Arc::new(Held { backend, hold, state, kept, stays_until, hurry, entries, runtime, keeper });
+        let late = is_request_open.then(|| Terms {
+            owner: hold.owner.clone(),
+            upgrade: Some(terms.upgrade.clone().unwrap_or_default()),
+            ..terms
+        });
+        let held = Arc::new(Held { backend, hold, state, kept, stays_until, hurry, entries, runtime, late, keeper });
         held.keeper.get_or_init(|| held.runtime.spawn(keeper::keep(held.clone())).abort_handle());
         Self { held, last: None, released: false }
     }
@@ -84,6 +89,13 @@ impl Guard {
 
     pub(crate) fn hold(&self) -> &Hold {
         &self.held.hold
+    }
+
+    /// Lets upgrades of the reader that this writer becomes wait until no late copy of the writer's request can come.
+    pub(crate) fn before(&self, reader: &Self) {
+        if let Some(Terms { upgrade: Some(upgrade), .. }) = &self.held.late {
+            reader.held.hold.upgrades.follow(upgrade);
+        }
     }
 
     pub(crate) fn lease(&self) -> Duration {
@@ -265,7 +277,7 @@ impl Guard {
         if !matches!(outcome, Ok(()) | Err(Error::Lost)) {
             self.held.release_later();
         }
-        if self.released {
+        if self.released && self.held.late.is_none() {
             self.held.hold.upgrade.iter().for_each(|upgrade| upgrade.end());
         }
         outcome
@@ -304,6 +316,9 @@ impl Drop for Guard {
         let last = self.held.state();
         self.held.change(|validity, _| validity.release());
         if self.released {
+            if self.held.stays_until().is_none() {
+                self.held.release_late();
+            }
             return;
         }
         // Sends the release once, even if the lock is lost: the server then finds nothing.
@@ -323,6 +338,7 @@ impl Drop for Guard {
             if !matches!(held.backend.release(&held.hold, true, until).await, Ok(()) | Err(Error::Lost)) {
                 held.release_later();
             }
+            held.release_late();
         });
     }
 }

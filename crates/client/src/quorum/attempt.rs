@@ -119,6 +119,7 @@ impl Attempt {
             slot: None,
             until,
             is_renewal_open: false,
+            is_request_open: false,
             session: None,
             ticket: None,
             kept: Some(kept),

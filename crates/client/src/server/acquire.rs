@@ -263,9 +263,10 @@ impl Acquisition {
                 let Got { hold, ticket } = got;
                 hold.session.iter().for_each(|session| session.keep_open(self.left.drain(..)));
                 let is_renewal_open = self.attempt.is_renewal_open(self.terms.replicas.is_some());
+                let is_request_open = self.attempt.is_repeated();
                 let Hold { owner, token, slot, session, .. } = hold;
                 let owner = Some(owner);
-                Ok(Grant { token, owner, slot, until, is_renewal_open, session, ticket, kept: None })
+                Ok(Grant { token, owner, slot, until, is_renewal_open, is_request_open, session, ticket, kept: None })
             }
             (Outcome::Refused, _) => Err(Error::Contention),
             _ => Err(self.why.take().unwrap_or_else(|| Fault::OutcomeUnknown("no reply in time".into())).into()),

@@ -2,11 +2,101 @@
 
 use std::time::Duration;
 
-use dlock_client::Client;
-use dlock_testkit::Server;
+use dlock_client::{Acquire, Client, Guard, Session};
 use dlock_testkit::proxy::Proxy;
+use dlock_testkit::redis::Value;
+use dlock_testkit::{Server, soon};
 
-use crate::{in_queue, in_time};
+use crate::{freed, in_queue, in_time};
+
+const LONG: Duration = Duration::from_secs(600);
+
+/// Returns a guard whose request had its connection broken before the server read it.
+async fn stranded(proxy: &Proxy, acquire: Acquire) -> Guard {
+    proxy.strand("REQUEST", "REQUEST");
+    in_time(acquire.lease(LONG)).await.expect("a lock")
+}
+
+/// Lets the server read the stranded request.
+fn arrives(server: &Server, proxy: &Proxy, command: &str) {
+    let mut watch = server.client();
+    let before = watch.calls(command);
+    proxy.deliver();
+    soon("the late one has arrived", || watch.calls(command) > before);
+}
+
+/// The server reads the first copy of a request after the lock was released. It takes the lock for nobody.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_arrives_after_the_release_leaves_no_hold() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = Client::open(&proxy.url()).expect("a URL");
+    let session = in_time(Session::open(&client, Duration::from_secs(20))).await.expect("a session");
+    let kinds = [
+        ("dlock.acquire", client.acquire("job")),
+        ("dlock.acquire", client.acquire("job").wait(LONG).no_renewal()),
+        ("dlock.acquire", client.acquire("job").in_session(&session)),
+        ("dlock.rlock", client.read("job")),
+        ("dlock.wlock", client.write("job")),
+        ("dlock.sacquire", client.semaphore("job", 1).acquire()),
+        ("dlock.macquire", client.acquire_all(["job", "other"])),
+    ];
+    for (command, acquire) in kinds {
+        for drops in [false, true] {
+            let guard = stranded(&proxy, acquire.clone()).await;
+            if drops {
+                drop(guard);
+            } else {
+                in_time(guard.release()).await.expect("held");
+            }
+            freed(&server, "job");
+            arrives(&server, &proxy, command);
+            freed(&server, "job");
+            freed(&server, "other");
+            in_time(client.settled()).await;
+        }
+    }
+}
+
+/// An upgrade has the owner of its reader. What removes a late copy of it must not release the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_upgrade_leaves_no_hold_and_ends_no_other() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = Client::open(&proxy.url()).expect("a URL");
+    let reader = in_time(client.read("doc").lease(LONG)).await.expect("a lock");
+    let writer = stranded(&proxy, reader.upgrade().expect("a reader")).await;
+    in_time(writer.release()).await.expect("held");
+    arrives(&server, &proxy, "dlock.wlock");
+    soon("others may read", || server.client().run("DLOCK.RLOCK doc other PX 600000") != Value::Nil);
+    server.client().int("DLOCK.RELEASE doc other");
+    let next = in_time(reader.upgrade().expect("a reader")).await.expect("nobody else reads");
+    in_time(client.settled()).await;
+    in_time(next.renew()).await.expect("held");
+}
+
+/// A reader that was a writer has its owner, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_copy_of_a_writer_that_became_a_reader_leaves_no_hold_and_ends_no_other() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = Client::open(&proxy.url()).expect("a URL");
+    for (command, acquire) in [("dlock.acquire", client.acquire("doc")), ("dlock.wlock", client.write("doc"))] {
+        let reader = in_time(stranded(&proxy, acquire.clone()).await.downgrade()).await.expect("held");
+        arrives(&server, &proxy, command);
+        soon("others may read", || server.client().run("DLOCK.RLOCK doc other PX 600000") != Value::Nil);
+        server.client().int("DLOCK.RELEASE doc other");
+        in_time(reader.release()).await.expect("held");
+        let reader = in_time(stranded(&proxy, acquire).await.downgrade()).await.expect("held");
+        let next = in_time(reader.upgrade().expect("a reader")).await.expect("nobody else reads");
+        in_time(client.settled()).await;
+        in_time(next.renew()).await.expect("held");
+        proxy.deliver();
+        in_time(next.release()).await.expect("held");
+        in_time(reader.release()).await.expect("held");
+        freed(&server, "doc");
+    }
+}
 
 /// The first copy of the request arrives late. It takes the place of the repeat, which gets nil.
 #[tokio::test(flavor = "multi_thread")]
