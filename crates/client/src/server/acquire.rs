@@ -102,6 +102,9 @@ impl Acquisition {
         }
         if let Next::Ask { fresh: true, .. } = next {
             self.change_owner();
+            if let Next::Over(..) = self.attempt.next() {
+                return Ok(());
+            }
         }
         let is_repeat = self.attempt.is_repeated();
         let began = Instant::now();
@@ -128,9 +131,12 @@ impl Acquisition {
     }
 
     /// Takes another owner, because the last grant is over. Late copies of its request must not affect the next
-    /// request.
+    /// request. An upgrade keeps the owner of its reader, so it fails instead.
     fn change_owner(&mut self) {
         if self.attempt.has_old_copies() {
+            if self.terms.upgrade.is_some() {
+                return self.attempt.failed(0);
+            }
             self.server.undo_later(&self.terms, None, &self.abandoned.runtime);
         }
         self.terms.begin();

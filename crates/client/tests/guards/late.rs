@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_client::{Acquire, Client, Guard, Session};
+use dlock_client::{Acquire, Client, Guard, LockMode, Session};
 use dlock_testkit::proxy::Proxy;
 use dlock_testkit::redis::Value;
 use dlock_testkit::{Server, soon};
@@ -72,6 +72,26 @@ async fn a_late_upgrade_leaves_no_hold_and_ends_no_other() {
     server.client().int("DLOCK.RELEASE doc other");
     let next = in_time(reader.upgrade().expect("a reader")).await.expect("nobody else reads");
     in_time(client.settled()).await;
+    in_time(next.renew()).await.expect("held");
+}
+
+/// The late copy would bind the hold of the upgrade to its own connection, whose end releases the hold.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upgrade_whose_connection_breaks_is_not_counted_as_held_when_it_is_not() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = Client::open(&proxy.url()).expect("a URL");
+    let reader = in_time(client.read("doc").lease(LONG)).await.expect("a lock");
+    proxy.strand("SESSION", "SESSION");
+    let upgrade = in_time(reader.upgrade().expect("a reader").session().wait(Duration::from_secs(3))).await;
+    proxy.deliver();
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    if let Ok(guard) = upgrade {
+        let info = in_time(client.info("doc")).await.expect("an answer").expect("a reader");
+        assert!(!guard.is_held() || info.mode == LockMode::Both, "{:?}", info.mode);
+    }
+    in_time(client.settled()).await;
+    let next = in_time(reader.upgrade().expect("a reader").session()).await.expect("nobody else reads");
     in_time(next.renew()).await.expect("held");
 }
 
