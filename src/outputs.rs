@@ -5,7 +5,7 @@
 
 use std::cell::RefMut;
 
-use dlock_core::engine::{Event, Output};
+use dlock_core::engine::{Answer, Event, Output};
 
 use crate::error::Error;
 use crate::ffi::command::ErrorReply;
@@ -28,7 +28,8 @@ pub fn begin(context: &mut Context<'_>, own: &[KeyName<'_>], engine: RefMut<'sta
             notify_own(context, own, index, event);
             Rest(None)
         }
-        Outputs::List(list) => {
+        Outputs::List(mut list) => {
+            decide(&mut list);
             send_events(context, own, &list);
             Rest(Some(list))
         }
@@ -62,6 +63,16 @@ fn notify_own(context: &mut Context<'_>, own: &[KeyName<'_>], index: usize, even
     }
 }
 
+/// Gives the waiters their answers, which are not sent yet: another module that hears of an event may end a wait
+/// (`CLIENT UNBLOCK`), and the server then asks for the answer.
+fn decide(outputs: &mut OutputList) {
+    for output in outputs {
+        if let Output::Answer(waiter, answer) = output {
+            waiter.decide(std::mem::replace(answer, Answer::Nil));
+        }
+    }
+}
+
 fn send_events(context: &mut Context<'_>, own: &[KeyName<'_>], outputs: &OutputList) {
     for output in outputs {
         match output {
@@ -79,9 +90,9 @@ fn send_events(context: &mut Context<'_>, own: &[KeyName<'_>], outputs: &OutputL
 
 fn send_answers(mut outputs: OutputList) {
     for output in outputs.drain(..) {
-        if let Output::Answer(waiter, answer) = output {
+        if let Output::Answer(waiter, _) = output {
             // If one answer panics, the others are still sent.
-            guarded("answer to a waiter", (), || waiter.end(answer));
+            guarded("answer to a waiter", (), || waiter.end());
         }
     }
     recycle(outputs);

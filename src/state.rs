@@ -75,7 +75,7 @@ fn new_engine() -> ServerEngine {
     let mut engine = Engine::new(rand::random(), settings());
     engine.log_mut().configure(log_settings());
     engine.log_mut().identify_by(clients::identify);
-    engine.ask_rights_by(|waiter: &Rc<Waiter>| waiter.has_rights());
+    engine.ask_rights_by(|waiter: &Rc<Waiter>| waiter.may_be_granted());
     engine
 }
 

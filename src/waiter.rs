@@ -27,9 +27,10 @@ impl Waiter {
         Waiter { id: Cell::new(Some(id)), blocked: Cell::new(None), answer: Cell::new(None), rights: OnceCell::new() }
     }
 
-    /// Returns whether the client still has the rights to send its command.
-    pub fn has_rights(&self) -> bool {
-        self.rights.get().is_none_or(Rights::are_left)
+    /// Returns whether the client still waits, and still has the rights to send its command. A wait that another module
+    /// ends while the engine works is over before the engine hears of it.
+    pub fn may_be_granted(&self) -> bool {
+        !self.is_over() && self.rights.get().is_none_or(Rights::are_left)
     }
 
     /// Returns whether the wait has ended.
@@ -37,10 +38,14 @@ impl Waiter {
         self.id.get().is_none()
     }
 
-    /// Ends the wait. Call it while the engine is not borrowed: on some servers, `unblock` sends the answer at once.
-    pub fn end(self: Rc<Waiter>, answer: Answer) {
+    /// Sets the answer, which is sent when the wait ends.
+    pub fn decide(&self, answer: Answer) {
         self.id.set(None);
         self.answer.set(Some(answer));
+    }
+
+    /// Ends the wait. Call it while the engine is not borrowed: on some servers, `unblock` sends the answer at once.
+    pub fn end(self: Rc<Waiter>) {
         unblock(self);
     }
 }

@@ -1,12 +1,12 @@
-//! `DLOCK.MEDDLE key [command …]`, only in debug builds: plays another module, whose callback runs a command.
+//! `DLOCK.MEDDLE key [AT event] [command …]`, only in debug builds: plays another module, whose callback runs a command.
 
 use crate::error::Error;
 use crate::ffi::command::{Arguments, Command};
 use crate::ffi::context::Context;
-use crate::ffi::meddler::meddle_when_another_expires;
+use crate::ffi::meddler::meddle_at_an_event;
 use dlock_core::spec::{KeyUse, Keys, Spec};
 
-/// Runs a command, or deletes a key, when another key expires.
+/// Runs a command, or deletes a key, when another key has an event: when it expires, or at the event named.
 pub struct Meddle;
 
 impl Command for Meddle {
@@ -17,13 +17,13 @@ impl Command for Meddle {
         categories: "dlock write",
         keys: Keys::First(KeyUse::Remove),
         arity: -2,
-        summary: "Deletes the key, or runs a command, when another key expires, as another module's callback does.",
+        summary: "Deletes the key, or runs a command, when another key has an event, as another module's callback does.",
         complexity: "O(1)",
         arguments: &[],
     };
 
     fn run(context: &mut Context<'_>, arguments: &Arguments<'_>) -> Result<(), Error> {
-        meddle_when_another_expires(context, arguments);
+        meddle_at_an_event(context, arguments);
         context.reply_status("OK");
         Ok(())
     }

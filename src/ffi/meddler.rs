@@ -2,7 +2,7 @@
 //! open keys, too.
 
 use std::cell::RefCell;
-use std::ffi::{c_char, c_int};
+use std::ffi::{CStr, c_char, c_int};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,32 +19,41 @@ static PLAN: UnderLock<RefCell<Option<Plan>>> = UnderLock::new(RefCell::new(None
 struct Plan {
     /// The key whose own expiry does not count.
     key: Vec<u8>,
+    event: Vec<u8>,
     command: Vec<Vec<u8>>,
 }
 
-/// Runs the command that follows the key, or deletes the key, as soon as another one expires. One call leads to one run.
-pub fn meddle_when_another_expires(context: &Context<'_>, arguments: &Arguments<'_>) {
+/// Runs the command that follows the key, or deletes the key, as soon as another one has the event that follows `AT`, or
+/// expires. One call leads to one run.
+pub fn meddle_at_an_event(context: &Context<'_>, arguments: &Arguments<'_>) {
     let Ok(name) = arguments.key() else { return };
     let key = name.bytes().to_vec();
     let mut command: Vec<Vec<u8>> = arguments.after_key().map(<[u8]>::to_vec).collect();
+    let event = if command.first().is_some_and(|word| word == b"AT") && command.len() > 1 {
+        command.drain(..2).nth(1).unwrap_or_default()
+    } else {
+        b"expired".to_vec()
+    };
     if command.is_empty() {
         command = vec![b"DEL".to_vec(), key.clone()];
     }
-    PLAN.replace(Some(Plan { key, command }));
+    PLAN.replace(Some(Plan { key, event, command }));
+    let classes = raw::REDISMODULE_NOTIFY_EXPIRED | raw::REDISMODULE_NOTIFY_MODULE;
     // SAFETY: the context is live for the call; the callback is a function of this module, which is never unloaded.
-    unsafe { api!(RedisModule_SubscribeToKeyspaceEvents(context.raw, raw::REDISMODULE_NOTIFY_EXPIRED, Some(expired))) };
+    unsafe { api!(RedisModule_SubscribeToKeyspaceEvents(context.raw, classes, Some(happened))) };
 }
 
-unsafe extern "C" fn expired(
+unsafe extern "C" fn happened(
     context: *mut raw::RedisModuleCtx,
     _class: c_int,
-    _event: *const c_char,
+    event: *const c_char,
     key: *mut raw::RedisModuleString,
 ) -> c_int {
-    guarded("expired", (), || {
-        // SAFETY: the server passes the live name of the key.
-        let is_another = |plan: &mut Plan| plan.key != unsafe { bytes_of(key) };
-        let Some(Plan { command, .. }) = PLAN.borrow_mut().take_if(is_another) else { return };
+    guarded("event of another key", (), || {
+        // SAFETY: the server passes the live names of the event and of the key.
+        let (event, key) = unsafe { (CStr::from_ptr(event).to_bytes(), bytes_of(key)) };
+        let is_it = |plan: &mut Plan| plan.event == event && plan.key != key;
+        let Some(Plan { command, .. }) = PLAN.borrow_mut().take_if(is_it) else { return };
         let Some((name, rest)) = command.split_first() else { return };
         let name = c_string(&String::from_utf8_lossy(name));
         let rest: Vec<KeyName<'_>> = rest.iter().map(|word| KeyName::new(word)).collect();

@@ -56,3 +56,51 @@ fn whatever_takes_a_lock_away_when_another_expires_serves_its_queue() {
         }
     }
 }
+
+#[test]
+fn a_waiter_that_another_module_unblocks_is_told_of_its_grant() {
+    let (server, mut client) = Setup::new().hooks().start().with_client();
+    for (event, act) in [
+        ("dlock.release", "DLOCK.RELEASE k a"),
+        ("dlock.acquire", "DLOCK.RELEASE k a"),
+        ("dlock.release", "DLOCK.RELEASE k a ALL"),
+        ("dlock.lapse", "DLOCK.RENEW k a PX 1"),
+        ("dlock.acquire", "DLOCK.RENEW k a PX 1"),
+        ("dlock.acquire", "DEL k"),
+    ] {
+        for request in ["ACQUIRE k b BLOCK 0", "RLOCK k b BLOCK 0", "MACQUIRE 2 k l b BLOCK 0"] {
+            client.int("DLOCK.ACQUIRE k a PX 600000");
+            let mut waiter = server.client();
+            let id = waiter.id();
+            server.enters_queue(&mut waiter, format!("DLOCK.{request}"));
+            client.ok(format!("DLOCK.MEDDLE other AT {event} CLIENT UNBLOCK {id}"));
+            client.int(act);
+            let token = waiter.granted();
+            assert_eq!(server.holders("k"), ["b"], "{event}, {act}, {request}");
+            // The reply was the only one.
+            assert_eq!(client.int(format!("DLOCK.CHECK k {token}")).signum(), 1, "{event}, {act}, {request}");
+            assert_eq!(waiter.id(), id, "{event}, {act}, {request}");
+            client.ok("FLUSHALL");
+        }
+    }
+}
+
+#[test]
+fn a_waiter_that_another_module_unblocks_during_the_work_gets_no_lock() {
+    let (mut server, mut client) = Setup::new().hooks().start().with_client();
+    server.tolerate("DEBUG");
+    client.ok("DEBUG SET-ACTIVE-EXPIRE 0");
+    for act in ["DLOCK.RELEASE k a", "DLOCK.ACQUIRE k c", "DLOCK.RLOCK k c", "DLOCK.MACQUIRE 2 k l c"] {
+        client.int("DLOCK.ACQUIRE k a PX 600000");
+        let mut waiter = server.client();
+        let id = waiter.id();
+        server.enters_queue(&mut waiter, "DLOCK.ACQUIRE k b BLOCK 0");
+        client.ok(format!("DLOCK.MEDDLE other CLIENT UNBLOCK {id}"));
+        client.int("PEXPIRE k 3");
+        client.pass_ms(20);
+        let _ = client.attempt(act);
+        waiter.gives_up();
+        assert!(!server.holders("k").contains(&"b".to_owned()), "{act}");
+        client.ok("FLUSHALL");
+    }
+}
