@@ -1,7 +1,7 @@
 //! A callback of another module deletes a lock while this module opens the expired key of another lock.
 
-use crate::support::Setup;
 use crate::support::replica::counter;
+use crate::support::{Setup, soon};
 
 #[test]
 fn a_lock_that_is_deleted_when_another_expires_serves_its_queue() {
@@ -101,6 +101,33 @@ fn a_waiter_that_another_module_unblocks_during_the_work_gets_no_lock() {
         let _ = client.attempt(act);
         waiter.gives_up();
         assert!(!server.holders("k").contains(&"b".to_owned()), "{act}");
+        client.ok("FLUSHALL");
+    }
+}
+
+#[test]
+fn the_end_of_a_repeated_request_leaves_its_repeat_waiting() {
+    let (mut server, mut client) = Setup::new().hooks().start().with_client();
+    server.tolerate("DEBUG");
+    client.ok("DEBUG SET-ACTIVE-EXPIRE 0");
+    let request = "DLOCK.MACQUIRE 2 k l w BLOCK 0 REQUEST r";
+    for end in ["CLIENT KILL ID", "CLIENT UNBLOCK"] {
+        client.int("DLOCK.ACQUIRE k a PX 600000");
+        client.int("DLOCK.ACQUIRE l a PX 600000");
+        let mut first = server.client();
+        let id = first.id();
+        server.enters_queue(&mut first, request);
+        client.ok(format!("DLOCK.MEDDLE other {end} {id}"));
+        client.int("PEXPIRE k 3");
+        client.pass_ms(20);
+        // The repeat opens k, which has expired, and another module ends the wait of the first meanwhile.
+        let before = counter(&mut client, "replays");
+        let mut repeat = server.client();
+        repeat.send(request);
+        soon("the repeat waits", || counter(&mut client, "replays") > before);
+        assert_eq!(server.queue("l"), ["w"], "{end}");
+        client.int("DLOCK.RELEASE l a");
+        repeat.granted();
         client.ok("FLUSHALL");
     }
 }

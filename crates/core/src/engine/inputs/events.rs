@@ -168,6 +168,11 @@ impl<T> Engine<T> {
         entries.into_iter().for_each(|entry| self.parts.outbox.log.add(entry, key.connection()));
     }
 
+    /// Returns the ticket of a request that waits. A repeat takes the place of the first request, and brings its own.
+    pub fn ticket(&self, id: WaiterId) -> Option<&T> {
+        self.parts.waiters.get(id).map(|waiter| &waiter.ticket)
+    }
+
     /// Takes out a waiter whose client is gone. The next waiters in its queues may get in.
     pub fn abandon(&mut self, id: WaiterId) -> Option<T> {
         self.take_waiter(id).map(|waiter| waiter.ticket)
