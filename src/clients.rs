@@ -22,8 +22,8 @@ static KNOWN: UnderLock<RefCell<Vec<Known>>> = UnderLock::new(RefCell::new(Vec::
 /// How many addresses are kept: some 40 KiB.
 const PLACES: u64 = 512;
 
-/// Looks a client up; returns `None` for 0, and if the server does not know it.
-pub fn identify(client: ClientId) -> Option<Peer> {
+/// Looks a client up, with up to `most` bytes of its name; returns `None` for 0, and if the server does not know it.
+pub fn identify(client: ClientId, most: usize) -> Option<Peer> {
     if client == ClientId(0) {
         return None;
     }
@@ -35,5 +35,5 @@ pub fn identify(client: ClientId) -> Option<Peer> {
     if place.client != client {
         *place = Known { client, addr: address_of(client.0)?.into_boxed_slice() };
     }
-    Some(Peer { addr: place.addr.clone(), name: name_of(client.0).map(Vec::into_boxed_slice) })
+    Some(Peer { addr: place.addr.clone(), name: name_of(client.0, most) })
 }

@@ -39,8 +39,8 @@ pub fn find_connections(context: &mut Context<'_>) {
     add_connections(ids);
 }
 
-/// Returns the name of a connected client, if it has given itself one.
-pub fn name_of(id: u64) -> Option<Vec<u8>> {
+/// Returns up to `most` bytes of the name of a connected client, if it has given itself one.
+pub fn name_of(id: u64, most: usize) -> Option<Box<[u8]>> {
     if !is_connected(id) {
         return None;
     }
@@ -50,7 +50,8 @@ pub fn name_of(id: u64) -> Option<Vec<u8>> {
         if name.is_null() {
             return None;
         }
-        let bytes = bytes_of(name).to_vec();
+        let bytes = bytes_of(name);
+        let bytes: Box<[u8]> = bytes.get(..most).unwrap_or(bytes).into();
         api!(RedisModule_FreeString(detached(), name));
         Some(bytes).filter(|name| !name.is_empty())
     }

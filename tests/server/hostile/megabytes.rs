@@ -1,5 +1,10 @@
 //! Arguments of a megabyte: the key of a lock may be as long as any key, and each other argument has a limit.
 
+use std::time::Duration;
+
+use super::long_turns::within;
+use crate::log::shown::last;
+use crate::support::turn::least_of_three;
 use crate::support::{Client, Server, lock_info, req};
 
 const MEGABYTE: usize = 1 << 20;
@@ -72,6 +77,22 @@ fn a_key_of_a_megabyte_is_a_lock_like_any_other() {
     assert!(next > token);
     replica.wait_synced(&server);
     assert!(replica.client().int(req!["DLOCK.CHECK", mega(), next]) > 0);
+}
+
+/// A client sends its name once. Each entry of the log has the first 128 bytes of it, and copies no more.
+#[test]
+fn an_entry_of_the_log_takes_no_time_for_a_long_name_of_a_client() {
+    const NAME: usize = 64 << 20;
+    let (server, mut client) = Server::start().with_client();
+    client.ok(req!["CLIENT", "SETNAME", "n".repeat(NAME)]);
+    client.int("DLOCK.ACQUIRE k a PX 600000");
+    let requests = ["DLOCK.ACQUIRE k a BLOCK 0"; 100];
+    let found = least_of_three(|| {
+        server.takes(|| assert!(client.pipeline(&requests).iter().all(|reply| reply.is_err()), "DEADLOCK"))
+    });
+    // A copy of the name takes 10 ms or more.
+    within(Duration::from_millis(100), found, "100 entries");
+    assert_eq!(last(&mut client, "deadlock").text("name"), "n".repeat(128));
 }
 
 #[test]

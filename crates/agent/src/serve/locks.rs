@@ -12,7 +12,7 @@ use dlock_core::{BindTo, Binding, ClientId, Command, Name, Owner, Reach, Request
 use super::call::{Call, Done, Refused, Run};
 use super::client::Waiter;
 use super::out::Out;
-use super::server::Server;
+use super::server::{Server, identify};
 
 /// Returns the description of the command with this name in upper case, and the function that runs the command.
 pub(super) fn entry(name: &str) -> Option<(&'static Spec, Run<Server>)> {
@@ -141,7 +141,7 @@ fn info(server: &mut Server, call: &Call<'_>) -> Done {
     let Server { engine, keys, .. } = server;
     let end = keys.expiry(name).flatten().map(UnixMs::new);
     match engine.inspect(name, keys.lock(name), end, call.now, &detail) {
-        Some(shown) => reply::inspection(&mut *call.out(), &shown, super::server::identify),
+        Some(shown) => reply::inspection(&mut *call.out(), &shown, |client| identify(client, usize::MAX)),
         None => call.out().nil(),
     }
     Ok(())

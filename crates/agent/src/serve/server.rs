@@ -388,10 +388,11 @@ pub(super) fn count() -> usize {
     CLIENTS.with_borrow(BTreeMap::len)
 }
 
-pub(super) fn identify(id: ClientId) -> Option<Peer> {
+/// Returns a client's address, and up to `most` bytes of its name.
+pub(super) fn identify(id: ClientId, most: usize) -> Option<Peer> {
     let client = find(id.0)?;
     let name = client.name.borrow();
-    let name = (!name.is_empty()).then(|| name.clone().into_boxed_slice());
+    let name = (!name.is_empty()).then(|| name.get(..most).unwrap_or(&name).into());
     Some(Peer { addr: client.address.as_bytes().into(), name })
 }
 

@@ -36,7 +36,7 @@ impl Server {
     fn new() -> Server {
         let settings = Settings::new(Lease::new(60_000).unwrap());
         let mut engine = Engine::new(7, settings);
-        engine.log_mut().identify_by(|_| Some(Peer { addr: [].into(), name: Some([b'n'; 200].into()) }));
+        engine.log_mut().identify_by(|_, _| Some(Peer { addr: [].into(), name: Some([b'n'; 200].into()) }));
         Server { engine, space: MemoryKeyspace::default(), now_us: 1_000_000_000 }
     }
 

@@ -67,7 +67,7 @@ pub struct Interpreter {
 fn new_engine(seed: u64, configured: &BTreeMap<Setting, i64>) -> Engine<u64> {
     let value = |setting: Setting| configured.get(&setting).copied().unwrap_or(setting.range().default);
     let mut engine = Engine::new(seed, Settings::of(value));
-    engine.log_mut().identify_by(|_| Some(Peer { addr: [].into(), name: None }));
+    engine.log_mut().identify_by(|_, _| Some(Peer { addr: [].into(), name: None }));
     engine.log_mut().configure(LogSettings::of(value));
     engine
 }

@@ -23,7 +23,7 @@ pub struct Log {
     settings: LogSettings,
     entries: LogRing,
     next_id: u64,
-    identify: fn(ClientId) -> Option<Peer>,
+    identify: fn(ClientId, usize) -> Option<Peer>,
 }
 
 /// How many entries one cause may log.
@@ -42,12 +42,13 @@ impl Log {
             settings: LogSettings::default(),
             entries: LogRing::default(),
             next_id: 0,
-            identify: |_| None,
+            identify: |_, _| None,
         }
     }
 
-    /// Sets the function that tells the log who a client is. The log calls it only when it adds an entry.
-    pub fn identify_by(&mut self, identify: fn(ClientId) -> Option<Peer>) {
+    /// Sets the function that tells the log who a client is. The log calls it only when it adds an entry. The number is
+    /// how many bytes of the client's name are used: to copy a name of megabytes for each entry would take too long.
+    pub fn identify_by(&mut self, identify: fn(ClientId, usize) -> Option<Peer>) {
         self.identify = identify;
     }
 
@@ -91,7 +92,7 @@ impl Log {
             return;
         }
         let identify = self.identify;
-        let client = client.and_then(|client| Some((client, identify(client)?)));
+        let client = client.and_then(|client| Some((client, identify(client, CUT)?)));
         let client = client.map(|(id, peer)| (id, Peer { name: peer.name.as_deref().map(cut), ..peer }));
         self.entries.push(LogEntry { id: self.next_id, client, ..entry }, self.settings.max_len);
         self.next_id += 1;
