@@ -118,6 +118,8 @@ fn provoked() -> BTreeMap<String, Vec<String>> {
     let long_name = "n".repeat(65537);
     client.int(req!["DLOCK.ACQUIRE", &long_name, "a"]);
     add("renew", client.error(req!["DLOCK.RENEW", &long_name, "a", "SESSION"]));
+    add("acquire", client.error(req!["DLOCK.ACQUIRE", &long_name, "z", "BLOCK", 0]));
+    add("macquire", client.error(req!["DLOCK.MACQUIRE", 2, "free", &long_name, "z", "BLOCK", 0]));
     // A lease of 300 ms is renewed every 100 ms: two thousand of them are as many as a connection may have.
     let mut crowd = server.client();
     let mut request = |n: usize| crowd.attempt(format!("DLOCK.ACQUIRE s{n} a PX 300 SESSION")).err();

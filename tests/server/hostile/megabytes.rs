@@ -65,15 +65,15 @@ fn a_hundred_thousand_arguments_are_a_syntax_error() {
 }
 
 #[test]
-fn a_key_of_a_megabyte_is_a_lock_like_any_other() {
+fn a_key_of_a_megabyte_is_a_lock_like_any_other_but_has_no_queue() {
     let (server, replica) = Server::conf("appendonly yes\nappendfsync no").with_replica();
     let mut client = server.client();
     let token = client.int(req!["DLOCK.ACQUIRE", mega(), "a", "PX", 600_000]);
     client.nil(req!["DLOCK.ACQUIRE", mega(), "b"]);
-    let mut waiter = server.waiter(req!["DLOCK.ACQUIRE", mega(), "b", "PX", 600_000, "BLOCK", 0]);
+    refuses(&mut client, req!["DLOCK.ACQUIRE", mega(), "b", "BLOCK", 0], "ERR BLOCK needs a key name of");
     assert!(client.int(req!["DLOCK.CHECK", mega(), token]) > 0);
     assert_eq!(client.int(req!["DLOCK.RELEASE", mega(), "a"]), 1);
-    let next = waiter.granted();
+    let next = client.int(req!["DLOCK.ACQUIRE", mega(), "b", "PX", 600_000, "BLOCK", 0]);
     assert!(next > token);
     replica.wait_synced(&server);
     assert!(replica.client().int(req!["DLOCK.CHECK", mega(), next]) > 0);

@@ -37,13 +37,14 @@ pub use state::call::Call;
 pub use state::engine::Engine;
 pub use state::fault::Fault;
 pub use state::ids::WaiterId;
-pub use state::load::{BYTES_A_RENEWAL, MAX_BOUND_KEY, MAX_RENEWALS};
+pub use state::load::{BYTES_A_RENEWAL, MAX_RENEWALS};
 pub use state::outbox::grant::{Grant, SlotAnswer};
 pub use state::outbox::histogram::Histogram;
 pub use state::outbox::log::{Log, Lost};
 pub use state::outbox::log_entry::{LogEntry, LogEvent, Peer};
 pub use state::outbox::stats::{Gauges, Stats};
 pub use state::outbox::{Answer, Event, Output};
+pub use state::records::record::MAX_RECORDED_KEY;
 #[cfg(feature = "check")]
 pub use state::records::session_holds::views::BindingView;
 pub use state::sessions::named::OpenSession;

@@ -1,6 +1,6 @@
 //! The limit on a client's load: a hold is not bound if the watchdog would have to extend too many leases per second.
 
-use dlock_core::engine::{Entered, Fault, Heartbeat, Input, Left, MAX_BOUND_KEY, MAX_RENEWALS, OpenIf, UserState};
+use dlock_core::engine::{Entered, Fault, Heartbeat, Input, Left, MAX_RECORDED_KEY, MAX_RENEWALS, OpenIf, UserState};
 use dlock_core::{BindTo, Keyspace, Lease, LeaseChoice, NamedId, Reach, Renew, RenewToken, Request, SessionId, Want};
 
 use crate::{Server, is_granted, name, owner};
@@ -99,11 +99,14 @@ fn long_names_weigh_more_and_the_longest_are_refused() {
     for may_bind in [false, true] {
         let session = if may_bind { BindTo::Connection } else { BindTo::Nothing };
         let ask = Request { session, ..bound(3_000_000) };
-        let entered = acquire(&mut server, &name(0, MAX_BOUND_KEY + 1), SESSION + 1, &ask);
+        let entered = acquire(&mut server, &name(0, MAX_RECORDED_KEY + 1), SESSION + 1, &ask);
         assert_eq!(entered.is_err(), may_bind);
-        assert!(is_granted(&acquire(&mut server, &name(u64::from(may_bind), MAX_BOUND_KEY), SESSION + 1, &ask)));
+        assert!(is_granted(&acquire(&mut server, &name(u64::from(may_bind), MAX_RECORDED_KEY), SESSION + 1, &ask)));
     }
-    assert_eq!(renew(&mut server, &name(0, MAX_BOUND_KEY + 1), SESSION + 1, 3_000_000, true), Err(Fault::SessionKey));
+    assert_eq!(
+        renew(&mut server, &name(0, MAX_RECORDED_KEY + 1), SESSION + 1, 3_000_000, true),
+        Err(Fault::SessionKey)
+    );
 }
 
 fn open(server: &mut Server, id: &str, user: &[u8]) -> NamedId {

@@ -17,6 +17,7 @@ mod pieces;
 mod refused;
 mod replaced;
 mod rights;
+mod waits;
 mod watched;
 
 use dlock_core::engine::{Call, Entered, Fault, Input, Left, Output, Peer, Role, Settings};

@@ -12,6 +12,7 @@ use crate::engine::state::ids::RecordId;
 use crate::engine::state::ids::WaiterId;
 use crate::engine::state::outbox::grant::Grant;
 use crate::engine::state::outbox::{Answer, Event, Outbox, Output};
+use crate::engine::state::records::record::MAX_RECORDED_KEY;
 use crate::engine::state::waiting::queue::Rank;
 use crate::engine::state::waiting::{Sender, Waiters};
 use crate::lock::Refusal;
@@ -136,6 +137,9 @@ impl<T> Engine<T> {
     }
 
     /// Puts a request into the queues of these locks, in one step.
+    ///
+    /// # Errors
+    /// A [`Fault`]; the request has changed nothing.
     fn join<S: Keyspace>(
         &mut self,
         space: &mut S,
@@ -145,6 +149,9 @@ impl<T> Engine<T> {
         (rank, cycle): (Rank, Cycle),
         (wait, budget): (impl FnOnce(WaiterId) -> T, &mut Budget),
     ) -> Result<Entered, Fault> {
+        if names.iter().any(|name| name.key.len() > MAX_RECORDED_KEY) {
+            return Err(Fault::WaitKey);
+        }
         let records: SmallVec<[RecordId; 1]> = names.iter().map(|name| self.find_or_create(*name)).collect();
         let sender = sender(&self.parts.waiters, space, call);
         if self.parts.settings.max_waiters.is_some_and(|max| !self.has_room(max, records.len(), sender.user.as_deref()))

@@ -6,7 +6,8 @@ use std::fmt;
 use crate::NoSession;
 use crate::args::Malformed;
 use crate::engine::keyspace::{NotOpen, WrongType};
-use crate::engine::state::load::{MAX_BOUND_KEY, MAX_RENEWALS};
+use crate::engine::state::load::MAX_RENEWALS;
+use crate::engine::state::records::record::MAX_RECORDED_KEY;
 
 /// Why a request is an error. It has changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub enum Fault {
     NoToken,
     /// The request would wait forever; the text says why.
     Deadlock(String),
+    /// The name of a key is too long for a request that waits: see [`MAX_RECORDED_KEY`].
+    WaitKey,
     /// The request would take more places in queues than `dlock.max-waiters`.
     TooManyWaiters,
     /// A hold that is bound to a session, or would be, needs a lease of at least 300 ms.
@@ -29,7 +32,7 @@ pub enum Fault {
     SessionAbsolute,
     /// The watchdog would have to extend this client's leases too often: see [`MAX_RENEWALS`].
     SessionLoad,
-    /// The name of the key is too long for a hold that is bound to a session: see [`MAX_BOUND_KEY`].
+    /// The name of the key is too long for a hold that is bound to a session: see [`MAX_RECORDED_KEY`].
     SessionKey,
     /// The named session cannot be used.
     NoSession(NoSession),
@@ -57,6 +60,7 @@ impl fmt::Display for Fault {
             Fault::TooManyEntries => "ERR owner has entered the lock too often: 4294967295 entries at most",
             Fault::NoToken => "ERR fencing tokens are used up",
             Fault::Deadlock(how) => return write!(f, "DEADLOCK {how}"),
+            Fault::WaitKey => return write!(f, "ERR BLOCK needs a key name of at most {MAX_RECORDED_KEY} bytes"),
             Fault::TooManyWaiters => "ERR max number of waiters reached: dlock.max-waiters",
             Fault::SessionLease => return f.write_str(&Malformed::SessionLease.text("")),
             Fault::SessionAbsolute => "ERR a hold bound to a session cannot have an absolute lease",
@@ -64,7 +68,7 @@ impl fmt::Display for Fault {
                 let limit = "the renewals for one connection, or for the named sessions of a user, may not exceed";
                 return write!(f, "ERR SESSION needs a longer lease or fewer holds: {limit} {MAX_RENEWALS} a second");
             }
-            Fault::SessionKey => return write!(f, "ERR SESSION needs a key name of at most {MAX_BOUND_KEY} bytes"),
+            Fault::SessionKey => return write!(f, "ERR SESSION needs a key name of at most {MAX_RECORDED_KEY} bytes"),
             Fault::NoSession(NoSession::Unknown) => {
                 "NOSESSION no such session, or it has ended: open it with DLOCK.SESSION id PX milliseconds"
             }

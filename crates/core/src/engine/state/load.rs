@@ -9,8 +9,6 @@ use crate::Lease;
 
 /// The most renewals in a second for the holds of one connection, or of all named sessions of a user.
 pub const MAX_RENEWALS: u64 = 20_000;
-/// The longest name of a key, in bytes, on which a hold can be bound: each renewal copies it to replicas and files.
-pub const MAX_BOUND_KEY: usize = 65_536;
 /// A renewal of a hold counts once, and once more for every this many bytes of the hold's key and owner together.
 pub const BYTES_A_RENEWAL: usize = 128;
 

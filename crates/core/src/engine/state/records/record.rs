@@ -11,6 +11,11 @@ use crate::engine::state::records::session_holds::SessionHolds;
 use crate::engine::state::waiting::queue::Queue;
 use crate::{Name, UnixMs};
 
+/// The longest name of a key, in bytes, that can have waiters or holds that are bound to sessions. Each visit of the
+/// lock copies the name, and each renewal copies it to replicas and files: a client that pays for a long name once would
+/// keep the server busy for as long as it waits or holds.
+pub const MAX_RECORDED_KEY: usize = 65_536;
+
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub id: RecordId,

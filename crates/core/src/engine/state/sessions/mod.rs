@@ -13,8 +13,8 @@ use smallvec::SmallVec;
 use crate::engine::state::budget::RECORDS_AT_ONCE;
 use crate::engine::state::fault::Fault;
 use crate::engine::state::ids::RecordId;
-use crate::engine::state::load::{Load, MAX_BOUND_KEY, MAX_LOAD, load_of};
-use crate::engine::state::records::record::Record;
+use crate::engine::state::load::{Load, MAX_LOAD, load_of};
+use crate::engine::state::records::record::{MAX_RECORDED_KEY, Record};
 use crate::engine::state::records::session_holds::{LoadChange, Renewal, SessionEnd, SessionHolds};
 use crate::engine::state::sessions::named::NamedSessions;
 use crate::session::Binding;
@@ -323,7 +323,7 @@ impl Sessions {
 
     /// Returns how much load a hold adds to that of this session, or to that of all named sessions of its user.
     fn load_more(&self, key: SessionKey, wanted: &Wanted<'_>, owner: &Owner, mode: Mode) -> Result<Load, Fault> {
-        if wanted.key_len > MAX_BOUND_KEY {
+        if wanted.key_len > MAX_RECORDED_KEY {
             return Err(Fault::SessionKey);
         }
         let counts = |other: SessionKey| match (key, other) {
