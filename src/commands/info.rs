@@ -34,7 +34,9 @@ impl Command for Info {
         match shown {
             Some(shown) => {
                 let may_identify = shown.queue.is_some() && may_list_clients(context);
-                reply::inspection(context, &shown, |client| may_identify.then(|| identify(client, usize::MAX)).flatten());
+                reply::inspection(context, &shown, |client| {
+                    may_identify.then(|| identify(client, usize::MAX)).flatten()
+                });
             }
             None => context.reply_nil(),
         }

@@ -77,6 +77,23 @@ fn a_deadlock_search_pays_for_long_owners() {
 }
 
 #[test]
+fn deadlock_searches_of_a_crowd_share_the_budget_of_one() {
+    const CLIENTS: usize = 300;
+    // Apart from the search, a request that waits takes 20 to 30 µs.
+    const JOINS: Duration = Duration::from_millis(80);
+    let found = least_of_three(|| {
+        let (server, mut client) = Server::start().with_client();
+        client.pour((0..8000).map(|n| format!("DLOCK.RLOCK k0 {n} PX 600000")));
+        let mut crowd: Vec<_> = (0..CLIENTS).map(|_| server.client()).collect();
+        server.takes(|| {
+            crowd.iter_mut().enumerate().for_each(|(n, client)| client.send(format!("DLOCK.WLOCK k0 x{n} BLOCK 0")));
+            server.left_waiting(CLIENTS as i64);
+        })
+    });
+    within(JOINS, found, "300 writers that wait for 8,000 readers");
+}
+
+#[test]
 fn a_short_cycle_is_found_however_many_wait_elsewhere() {
     let server = Server::start();
     let _queue = crossing(&server, 480, 1000);

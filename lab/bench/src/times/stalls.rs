@@ -28,9 +28,15 @@ pub struct Case {
     measure: fn(&Setup) -> Duration,
 }
 
-pub static CASES: [Case; 17] = [
+pub static CASES: [Case; 18] = [
     case("search-480", "deadlock search, 480 waiters, owners of 1,000 bytes", "", |setup| search(setup, 480)),
     case("search-700", "deadlock search, 700 waiters, owners of 1,000 bytes", "", |setup| search(setup, 700)),
+    case(
+        "searches",
+        "300 clients begin to wait for a lock of 8,000 readers",
+        "300 commands that arrive together",
+        searches,
+    ),
     case("read-ended", "CHECK, INFO and INFO FULL beside 100,000 ended holds in a pause", "", read_ended),
     case("end-locks", "end of a session of 100,000 locks", "", end_of_locks),
     case("end-holds", "end of a session of 100,000 holds of one lock", "", end_of_holds),
@@ -105,6 +111,16 @@ fn search(setup: &Setup, waiters: usize) -> Duration {
     let _queue = crossing(&server, waiters, BYTES);
     let (mut client, request) = (server.client(), format!("DLOCK.WLOCK k0 {:x>BYTES$} BLOCK 1", ""));
     server.longest_turn(|| (0..3).for_each(|_| client.nil(&*request)))
+}
+
+fn searches(setup: &Setup) -> Duration {
+    let (server, mut client) = setup.clone().start().with_client();
+    client.pour((0..8000).map(|n| format!("DLOCK.RLOCK k {n} PX 600000")));
+    let mut crowd: Vec<_> = (0..300).map(|_| server.client()).collect();
+    server.longest_turn(|| {
+        crowd.iter_mut().enumerate().for_each(|(n, client)| client.send(format!("DLOCK.WLOCK k x{n} BLOCK 0")));
+        server.left_waiting(300);
+    })
 }
 
 fn read_ended(setup: &Setup) -> Duration {

@@ -3,8 +3,8 @@
 //! A request waits for every owner ahead of it in each of its queues, and for every holder that it, or a request ahead
 //! of it, excludes. If one of these owners waits too, it waits for others in turn, and so on. An owner that waits on
 //! several connections has several threads of control: the search leaves it and its requests out. The search follows
-//! only locks of the request's own database that the client may read, and gives up after [`BUDGET`] steps: then the
-//! request waits.
+//! only locks of the request's own database that the client may read, and gives up when its budget of steps is used up
+//! (`SearchBudget` in `state/budget.rs`): then the request waits.
 
 use std::collections::BTreeMap;
 
@@ -19,9 +19,6 @@ use crate::engine::state::waiting::queue::Place;
 use crate::engine::state::waiting::{Waiter, Waiters};
 use crate::{Lock, Mode, Owner};
 
-/// How many steps a search takes at most: about a millisecond. A step looks at one waiter or holder with a short owner
-/// name.
-const BUDGET: usize = 8000;
 /// How long a step takes, in ns. The time of a check of the ACL is converted to steps with this number.
 const STEP_NS: u64 = 125;
 /// How many bytes of an owner's name cost one step more: the search reads and hashes the name.
@@ -63,6 +60,7 @@ pub(super) struct Search<'e, T, S> {
     nodes: Vec<Node>,
     /// The part of each lock's queue and holds that was looked at.
     seen: BTreeMap<RecordId, Seen>,
+    /// How many steps are left.
     budget: usize,
     /// The locks whose expired keys the server has removed during the search.
     removed: SmallVec<[RecordId; 1]>,
@@ -97,13 +95,14 @@ fn cost(owner: &Owner) -> usize {
 }
 
 impl<'e, T, S: Keyspace> Search<'e, T, S> {
-    /// Returns a search from a request which has just joined its queues. `None` if its owner has other waiting
-    /// requests.
+    /// Returns a search of at most `budget` steps from a request which has just joined its queues. `None` if its owner
+    /// has other waiting requests.
     pub(super) fn new(
         registry: &'e Registry,
         waiters: &'e mut Waiters<T>,
         space: &'e mut S,
         origin: WaiterId,
+        budget: usize,
     ) -> Option<Search<'e, T, S>> {
         let waiter = waiters.get(origin)?;
         waiters.only_one_of(&waiter.request.owner)?;
@@ -117,14 +116,14 @@ impl<'e, T, S: Keyspace> Search<'e, T, S> {
             own,
             nodes: vec![Node { waiter: origin, from: None }],
             seen: BTreeMap::new(),
-            budget: BUDGET,
+            budget,
             removed: SmallVec::new(),
         })
     }
 
-    /// Searches. Returns the description of the cycle, if there is one, and the locks whose expired keys the server has
-    /// removed.
-    pub(super) fn run(mut self) -> (Option<String>, SmallVec<[RecordId; 1]>) {
+    /// Searches. Returns the description of the cycle, if there is one, the locks whose expired keys the server has
+    /// removed, and how many steps are left.
+    pub(super) fn run(mut self) -> (Option<String>, SmallVec<[RecordId; 1]>, usize) {
         let closing = self.find_closing();
         let cycle = closing.map(|closing| {
             // The request's own locks were searched without a check of the client's right to read them.
@@ -132,7 +131,7 @@ impl<'e, T, S: Keyspace> Search<'e, T, S> {
             let may_name = records.all(|record| self.space.may_read(record.name()).0);
             if may_name { self.describe(&closing) } else { UNNAMED.to_owned() }
         });
-        (cycle, self.removed)
+        (cycle, self.removed, self.budget)
     }
 
     /// Expands the nodes in order. Returns the end of a cycle; `None` without one, or if the budget is used up.
@@ -149,10 +148,11 @@ impl<'e, T, S: Keyspace> Search<'e, T, S> {
         None
     }
 
-    /// Takes some steps from the budget. `None` if the budget does not have them.
+    /// Takes some steps from the budget. `None` if the budget does not have them; it is used up then.
     fn pay(&mut self, steps: usize) -> Option<()> {
-        self.budget = self.budget.checked_sub(steps)?;
-        Some(())
+        let left = self.budget.checked_sub(steps);
+        self.budget = left.unwrap_or(0);
+        left.map(|_| ())
     }
 
     /// Adds the requests that the request of node `at` waits for in one queue. Returns the end of a cycle if there is

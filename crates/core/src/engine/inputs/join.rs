@@ -12,12 +12,13 @@ use crate::engine::state::ids::RecordId;
 use crate::engine::state::ids::WaiterId;
 use crate::engine::state::outbox::grant::Grant;
 use crate::engine::state::outbox::{Answer, Event, Outbox, Output};
+use crate::engine::state::parts::Parts;
 use crate::engine::state::records::record::MAX_RECORDED_KEY;
 use crate::engine::state::waiting::queue::Rank;
 use crate::engine::state::waiting::{Sender, Waiters};
 use crate::lock::Refusal;
 use crate::settings::share;
-use crate::{Name, Request};
+use crate::{Name, Now, Request};
 
 /// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +167,7 @@ impl<T> Engine<T> {
             }
         }
         if cycle == Cycle::Possible
-            && let Some(cycle) = self.find_cycle(space, id)
+            && let Some(cycle) = self.find_cycle(space, id, (call.now, records.len()))
         {
             self.undo_enqueue(id);
             records.iter().for_each(|id| self.drop_if_idle(*id));
@@ -189,8 +190,11 @@ impl<T> Engine<T> {
 
     /// Searches for a cycle of waiting owners through a request that has just joined its queues. Returns the
     /// description of the cycle.
-    fn find_cycle<S: Keyspace>(&mut self, space: &mut S, id: WaiterId) -> Option<String> {
-        let (cycle, removed) = Search::new(&self.registry, &mut self.parts.waiters, space, id)?.run();
+    fn find_cycle<S: Keyspace>(&mut self, space: &mut S, id: WaiterId, (now, locks): (Now, usize)) -> Option<String> {
+        let Parts { waiters, searches, .. } = &mut self.parts;
+        let budget = searches.begin(now, locks);
+        let (cycle, removed, left) = Search::new(&self.registry, waiters, space, id, budget)?.run();
+        searches.end(budget - left, locks);
         removed.into_iter().for_each(|id| self.forget_lock(id));
         cycle
     }

@@ -1,4 +1,5 @@
-//! The limits on one turn: a command, or a step of the timer. Later turns do the rest.
+//! The limits on one turn: a command, or a step of the timer. Later turns do the rest. The deadlock searches of all
+//! turns share a limit.
 
 use std::time::Duration;
 
@@ -44,6 +45,18 @@ const MAX_TICK_US: u64 = 4_000;
 /// How many small steps a tick does at least, even if its time is over: a busy server must not stop the work.
 const STEPS: u32 = 16;
 
+/// How many steps a deadlock search takes at most: about a millisecond. A step looks at one waiter or holder with a
+/// short owner name.
+const MAX_SEARCH: usize = 8000;
+/// How many microseconds such a search takes.
+const MAX_SEARCH_US: u64 = 1000;
+/// The part of the time that searches may take, beside the small ones: one in this number.
+const SEARCH_SHARE: u64 = 5;
+/// How many steps every search may take, and how many more for each lock of the request, whatever other searches took:
+/// about as long as the request takes to join its queues.
+const SMALL_SEARCH: usize = 256;
+const SMALL_SEARCH_A_LOCK: usize = 4;
+
 impl Budget {
     /// The budget of a command, or of a step of the timer.
     pub(crate) const TURN: Budget = Budget { answers: PIECE, settles: PIECE, should_yield: false };
@@ -72,4 +85,38 @@ impl TickBudget {
         self.steps += 1;
         now.us().saturating_sub(self.start.us()) > self.us && (step.should_yield || self.steps >= STEPS)
     }
+}
+
+/// The steps that all deadlock searches share. They come back with the time, up to those of one search. When many
+/// requests arrive together, each still gets a small search.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SearchBudget {
+    left: usize,
+    /// The time of the last search, in µs.
+    at_us: u64,
+}
+
+impl SearchBudget {
+    /// The budget before the first search.
+    pub(crate) const FULL: SearchBudget = SearchBudget { left: MAX_SEARCH, at_us: 0 };
+
+    /// Begins a search for a request for this many locks. Returns how many steps it may take.
+    pub(crate) fn begin(&mut self, now: Now, locks: usize) -> usize {
+        // The clock may have been set back.
+        let since_us = now.us().saturating_sub(self.at_us).min(MAX_SEARCH_US * SEARCH_SHARE);
+        self.at_us = now.us();
+        let back = since_us * MAX_SEARCH as u64 / (MAX_SEARCH_US * SEARCH_SHARE);
+        self.left = MAX_SEARCH.min(self.left + usize::try_from(back).unwrap_or(0));
+        MAX_SEARCH.min(self.left + small(locks))
+    }
+
+    /// Ends a search that took this many steps.
+    pub(crate) fn end(&mut self, steps: usize, locks: usize) {
+        self.left = self.left.saturating_sub(steps.saturating_sub(small(locks)));
+    }
+}
+
+/// Returns how many steps every search for a request for this many locks may take.
+fn small(locks: usize) -> usize {
+    SMALL_SEARCH + SMALL_SEARCH_A_LOCK * locks
 }

@@ -2,6 +2,7 @@
 
 use foldhash::fast::FixedState;
 
+use crate::engine::state::budget::SearchBudget;
 use crate::engine::state::due::Backlog;
 use crate::engine::state::outbox::log::Log;
 use crate::engine::state::outbox::stats::{Gauges, Stats};
@@ -31,6 +32,7 @@ impl<T> Engine<T> {
                 settings,
                 memory: Memory::new(),
                 waiters: Waiters::new(hasher.clone()),
+                searches: SearchBudget::FULL,
                 sessions: Sessions::new(hasher, seed),
                 backlog: Backlog::default(),
                 outbox: Outbox::new(),

@@ -1,6 +1,6 @@
 //! The parts of the engine that all locks share, and changes of a record that need no open key.
 
-use crate::engine::state::budget::Budget;
+use crate::engine::state::budget::{Budget, SearchBudget};
 use crate::engine::state::due::Backlog;
 use crate::engine::state::fault::Fault;
 use crate::engine::state::outbox::{Outbox, Output};
@@ -19,6 +19,7 @@ pub(crate) struct Parts<T> {
     /// The token clock, and the pieces of large locks that are not freed yet.
     pub memory: Memory,
     pub waiters: Waiters<T>,
+    pub searches: SearchBudget,
     pub sessions: Sessions,
     pub backlog: Backlog,
     pub outbox: Outbox<T>,
