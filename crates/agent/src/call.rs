@@ -19,7 +19,8 @@ pub(crate) struct Call {
     /// Whether it binds a hold to the connection.
     pub binds: bool,
     /// Whether it may be sent again if nobody knows whether it was carried out. Not if it binds a hold to the
-    /// connection: an earlier copy that arrives late would bind the hold to its own, whose end releases it.
+    /// connection: an earlier copy that arrives late would bind the hold to its own, whose end releases it. Nor if it is
+    /// a renewal that names a lease: its earlier copy would set that lease again after a later renewal.
     pub is_repeatable: bool,
     /// Whether it is a command that writes.
     pub is_write: bool,
@@ -67,9 +68,11 @@ impl Call {
             block_at: block.and(options.block_at),
             binds: options.has_session,
             is_write: spec.flags.split_ascii_whitespace().any(|flag| flag == "write"),
-            // A read, and a renewal, may be carried out twice.
+            // A read, and a renewal by the hold's own lease, may be carried out twice.
             is_repeatable: !options.has_session
-                && (is_request || spec.flags.contains("readonly") || spec.name == spec::RENEW.name),
+                && (is_request
+                    || spec.flags.contains("readonly")
+                    || spec.name == spec::RENEW.name && !options.has_lease),
             ..Self::default()
         }
     }
@@ -102,6 +105,7 @@ fn key_count(request: &Request) -> usize {
 struct Options {
     has_session: bool,
     has_request: bool,
+    has_lease: bool,
     /// The index of the value of `BLOCK`.
     block_at: Option<usize>,
 }
@@ -117,6 +121,7 @@ impl Options {
             let (option, has_value) = spec.option(word).unwrap_or_default();
             match option {
                 "BLOCK" => options.block_at = Some(at + 1),
+                "EX" | "PX" | "EXAT" | "PXAT" => options.has_lease = true,
                 "REQUEST" => options.has_request = true,
                 "SESSION" => options.has_session = true,
                 _ => {}
@@ -157,6 +162,10 @@ mod tests {
         assert!(call("DLOCK.ACQUIRE k o REQUEST 1 SESSIONID s").is_repeatable);
         assert!(!call("DLOCK.ACQUIRE k o REQUEST 1 SESSION").is_repeatable);
         assert!(call("DLOCK.RENEW k o").is_repeatable && !call("DLOCK.RENEW k o SESSION").is_repeatable);
+        assert!(call("DLOCK.RENEW k o TOKEN 7 SESSIONID px").is_repeatable);
+        for lease in ["EX 9", "PX 9000", "exat 1795212000", "PXAT 1795212000000"] {
+            assert!(!call(&format!("DLOCK.RENEW k o {lease} TOKEN 7")).is_repeatable, "{lease}");
+        }
         assert!(call("DLOCK.SESSION s PX 900 XX").is_repeatable);
         assert!(!call("DLOCK.SESSION s PX 900 NX").is_repeatable);
         assert!(!call("DLOCK.ACQUIRE k o").is_repeatable);

@@ -141,6 +141,28 @@ async fn a_nil_that_answers_a_repeat_without_a_wait_is_the_reply() {
     }
 }
 
+/// The connection of a renewal breaks before the server has read the renewal. The late copy sets its lease, although
+/// the client has set a longer one since.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_copy_of_a_renewal_never_shortens_a_lease_that_the_client_was_told_of() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let port = agent_of(&proxy.url());
+    soon("the agent listens", || dlock_testkit::Client::connect(port).is_ok());
+    let mut client = dlock_testkit::Client::connect(port).expect("a connection");
+    client.int("DLOCK.ACQUIRE k a PX 60000");
+    proxy.strand("DLOCK.RENEW", "DLOCK.RENEW");
+    if let Ok(told) = client.outcome("DLOCK.RENEW k a PX 5000") {
+        client.int("DLOCK.RENEW k a PX 60000");
+        let mut watch = server.client();
+        let before = watch.calls("dlock.renew");
+        proxy.deliver();
+        soon("the late one has arrived", || watch.calls("dlock.renew") > before);
+        let left = watch.int("PTTL k");
+        assert!(left > 10_000, "the client was told {told:?}, and {left} ms are left");
+    }
+}
+
 /// The connection of a command with `SESSION` breaks before the server has read the command. The late copy binds the
 /// lock to that connection, whose end releases it. A reply to another copy would be followed by a second owner.
 #[tokio::test(flavor = "multi_thread")]
