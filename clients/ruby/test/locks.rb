@@ -128,6 +128,36 @@ class LocksTest < Minitest::Test
     assert_raises(Dlock::Lost) { hold.release }
   end
 
+  # The connection of the first copy breaks. The server executes the copy after the release.
+  def test_a_request_that_arrives_after_the_release_leaves_no_hold
+    [{}, { mode: :read }, { mode: :write }, { slots: 2 }, { renew: false, wait: 20 }].each do |options|
+      leaves_no_hold { |client| client.lock(key, lease: 600, **options).release }
+      leaves_no_hold { |client| client.lock(key, lease: 600, **options, &:check!) }
+    end
+    leaves_no_hold { |client| client.lock_all([key, "#{key}:other"], lease: 600).release }
+  end
+
+  def test_a_request_in_a_session_that_arrives_after_the_release_leaves_no_hold
+    losing("REQUEST", refused: true) do |url, lost|
+      client = Dlock.new(url)
+      client.session do |session|
+        client.lock(key, session: session).release
+        arrives(lost.first)
+        free
+      end
+    end
+  end
+
+  def leaves_no_hold
+    losing("REQUEST", refused: true) do |url, lost|
+      yield Dlock.new(url)
+      assert_empty info
+      arrives(lost.first)
+      free
+      free("#{key}:other")
+    end
+  end
+
   # The lock is lost at the end of a lease of 0.3 s, or because its key is deleted.
   def test_a_release_of_a_lost_lock_is_an_error_even_if_its_reply_is_lost
     [0.3, 60].each do |lease|

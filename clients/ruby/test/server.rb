@@ -30,7 +30,8 @@ module OnServer
 
   # A relay to the server that loses the reply to the next command with this word, and closes the connection or sends
   # the reply `instead`. With `refused`, the server does not get the command. Yields the relay's URL, and the list
-  # `lost`, which gets an entry for each lost reply.
+  # `lost`, which gets an entry for each lost reply: without `instead`, for a command that the server does not get, the
+  # command.
   def losing(word, lost = [], instead: nil, refused: false)
     TCPServer.open("127.0.0.1", 0) do |listening|
       serving = Thread.new { loop { relay(listening.accept, TCPSocket.new(HOST, PORT), word, lost, instead, refused) } }
@@ -45,13 +46,18 @@ module OnServer
     server.readpartial(65_536)
   end
 
+  # Lets the server execute a command that it did not get.
+  def arrives(text)
+    TCPSocket.open(HOST, PORT) { |server| assert_match(/\A[:*]/, executed(server, text), "it is granted") }
+  end
+
   def relay(client, server, word, lost, instead, refused)
     Thread.new do
       loop do
         IO.select([client, server]).first.each do |from|
           text = from.readpartial(65_536)
           if from == client && lost.empty? && text.include?(word)
-            lost << (refused ? instead : executed(server, text))
+            lost << (refused ? instead || text : executed(server, text))
             raise EOFError unless instead
 
             client.read if instead == SILENCE # until the client ends the connection

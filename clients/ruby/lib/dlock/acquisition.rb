@@ -250,7 +250,8 @@ module Dlock
     def outcome(turn)
       if turn.action == :granted
         return Hold.new(@client, @names, @options, owner: @owner, token: @token, slot: @slot, sent: @attempt.since, wire: @wire,
-                                                   open: @open || @attempt.copies.any?, cap: @cap && turn.at)
+                                                   open: @open || @attempt.copies.any?, cap: @cap && turn.at,
+                                                   copied: @attempt.copies.any?)
       end
       @debts << @owner unless turn.cleanup == :none
       case turn.action

@@ -143,6 +143,19 @@ module Dlock
       end
     end
 
+    # Releases in the background what a copy of a request takes that is executed after the release of its hold. A named
+    # session would keep it.
+    def release_late(commands, named)
+      Dlock.behind do
+        Limits::SEES_AN_END.each do |pause|
+          sleep(pause / 1000.0)
+          insist(Dlock.now + Limits::CLEANUP, *commands)
+        end
+      rescue Error
+        named&.owe(commands)
+      end
+    end
+
     private
 
     def acquire(names, options, &block)

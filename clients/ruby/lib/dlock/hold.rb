@@ -5,7 +5,8 @@ module Dlock
   class Hold
     attr_reader :owner, :token, :slot
 
-    def initialize(client, names, options, owner:, token:, slot:, sent:, wire:, open:, cap:)
+    # `open`: whether a copy of the request, or of a renewal, got no answer. `copied`: whether one of the request did.
+    def initialize(client, names, options, owner:, token:, slot:, sent:, wire:, open:, cap:, copied:)
       @client = client
       @names = names
       @options = options
@@ -13,6 +14,7 @@ module Dlock
       @token = token
       @slot = slot
       @wire = wire
+      @copied = copied
       @pid = Process.pid
       @mutex = Mutex.new
       @changed = ConditionVariable.new
@@ -95,6 +97,7 @@ module Dlock
       raise Lost, "#{name}: the lock was lost" if lost
     ensure
       @wire&.close
+      release_late
     end
 
     # Ends a hold that nobody wants any more, and sends nothing: the acquisition releases what the owner has.
@@ -287,6 +290,12 @@ module Dlock
     rescue Unanswered => e
       later(words)
       raise Unreachable, "#{name}: the release has no answer: #{e.message}"
+    end
+
+    # Releases what a late copy of the request takes after the release.
+    def release_late
+      copied, @copied = @copied, false
+      @client.release_late(@names.release_all(@owner), @options.named) if copied && @pid == Process.pid
     end
 
     # The server may not have got the last commands: repeats them until the lease is over, or for as long as the session

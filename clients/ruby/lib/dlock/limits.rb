@@ -16,6 +16,9 @@ module Dlock
     RELEASE = 3000
     CLEANUP = 3000
 
+    # How long after the end of its connection a command may be executed: on the same machine, and at most.
+    SEES_AN_END = [20, 1000].freeze
+
     attr_reader :ends, :outage
 
     # `wait`: 0 does not wait, nil waits for as long as a server answers.
