@@ -189,6 +189,7 @@ class Acquisition {
     const selected = client.database();
     const inThis = () => inDatabase(client, selected ?? client.database());
     const named = heart && { heart, id: heart.id, openings: heart.openings };
+    const before = client.repeats();
     const command = commandOf(target, owner, terms, named?.id);
     const tries = new Tries(client, target.keys[0] ?? '', bound);
     try {
@@ -197,7 +198,8 @@ class Acquisition {
       this.#step = request.step;
       bound.signal.throwIfAborted();
       if (!grant) throw this.notGranted();
-      return this.#granted(grant, { owner, named, tries, client: grant.connection ? undefined : inThis() });
+      const isCopied = this.#attempt.isOpen || client.repeats() !== before;
+      return this.#granted(grant, { owner, named, tries, isCopied, client: grant.connection ? undefined : inThis() });
     } catch (error) {
       if (bound.signal.aborted) this.over();
       await this.#undo(error, { owner, heart, tries, client: inThis() });
@@ -207,9 +209,10 @@ class Acquisition {
 
   /**
    * @param {Grant} grant
-   * @param {{ owner: string, named: import('./hold.js').Granted['named'], tries: Tries, client: Client | undefined }} of
+   * @param {{ owner: string, named: import('./hold.js').Granted['named'], tries: Tries, isCopied: boolean,
+   *   client: Client | undefined }} of `isCopied`: a copy of the command may be executed after the release
    */
-  #granted({ token, slot, connection, acknowledged, isLate }, { owner, named, tries, client }) {
+  #granted({ token, slot, connection, acknowledged, isLate }, { owner, named, tries, isCopied, client }) {
     const [target, terms, attempt] = [this.#target, this.#terms, this.#attempt];
     if (acknowledged < terms.replicas) throw new TooFewReplicas(target.resource, acknowledged, terms.replicas);
     const own = terms.session ? connection : undefined;
@@ -217,7 +220,9 @@ class Acquisition {
     const late = own ? tries.giveRest() : [];
     const place = client ?? inDatabase(this.#client, connection?.database);
     const [sent, isOpen] = [attempt.since, attempt.mayChange];
-    const lock = new Lock({ client: place, target, owner, token, slot, sent, isOpen, terms, own, late, named });
+    const releaseLate = () => void cleanUpLate(place, target.releaseAll(owner), named?.heart);
+    const afterwards = isCopied ? releaseLate : undefined;
+    const lock = new Lock({ client: place, target, owner, token, slot, sent, isOpen, terms, own, late, named, afterwards });
     if (!isLate) tries.end();
     return lock;
   }
@@ -400,6 +405,21 @@ async function cleanUpAgain(client, releases, heart, before) {
 }
 
 /**
+ * Releases what a copy of a request takes that is executed after the release of its hold.
+ *
+ * @param {Client} client
+ * @param {string[][]} releases
+ * @param {import('./heart.js').Heart | undefined} heart
+ */
+async function cleanUpLate(client, releases, heart) {
+  for (const late of SEES_AN_END) {
+    await new Promise((resolve) => timer(() => resolve(undefined), late));
+    if (client.isClosed()) return;
+    await cleanUp(client, releases, heart);
+  }
+}
+
+/**
  * Goes on with a lock that another client, perhaps of another program, has handed over.
  *
  * @param {Client} client
@@ -411,7 +431,7 @@ async function cleanUpAgain(client, releases, heart, before) {
 async function resume(client, target, terms, { owner, token }) {
   await client.learn(); // it stays in the database that is selected now
   const place = inDatabase(client, client.database());
-  const none = { slot: undefined, isOpen: false, own: undefined, late: [], named: undefined };
+  const none = { slot: undefined, isOpen: false, own: undefined, late: [], named: undefined, afterwards: undefined };
   const lock = new Lock({ client: place, target, owner, token, sent: performance.now(), terms, ...none });
   const bound = new Bound({}, terms.signal, () => new Error('over'));
   try {

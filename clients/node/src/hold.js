@@ -32,6 +32,7 @@ const { ROUNDED } = require('./validity.js');
  * @property {Connection[]} late other connections on which the request is unanswered
  * @property {{ heart: Heart, id: string, openings: number } | undefined} named the named session, with the id that the
  *   command had, and how often the session had been opened before
+ * @property {(() => void) | undefined} afterwards called after the release, if a copy of the command may be executed then
  */
 
 const OVERWRITTEN = 'the key is no lock any more';
@@ -251,6 +252,7 @@ class Lock {
       throw error;
     } finally {
       this.#closeAll();
+      this.#granted.afterwards?.();
     }
   }
 

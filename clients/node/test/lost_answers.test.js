@@ -48,6 +48,39 @@ withEachClient(({ open }) => {
     });
   }
 
+  // The connection of the first copy breaks before the server reads the copy, which takes the lock for nobody.
+  test('a request that arrives after the release leaves no hold', async () => {
+    const server = await start();
+    const line = await wire(server.port);
+    const client = await open({ at: line.port });
+    const dlock = new DLock(client, { ...PATIENT, lease: LONG });
+    const session = await openSession(client);
+    const semaphore = dlock.semaphore('job', 3);
+    const ways = {
+      acquire: () => dlock.acquire('job'),
+      renewed: () => dlock.acquire('job', { renew: true, wait: 20_000 }),
+      read: () => dlock.read('job'),
+      write: () => dlock.write('job'),
+      several: () => dlock.acquireAll(['job', 'other']),
+      permits: () => semaphore.acquire({ permits: 2 }),
+      'named session': () => dlock.acquire('job', { session }),
+    };
+    for (const [way, acquire] of Object.entries(ways)) {
+      line.keep('REQUEST');
+      const acquiring = acquire();
+      await until('the request is on its way', () => line.kept() > 0);
+      line.drop();
+      assert.equal(await (await acquiring).release(), true, way);
+      const grants = async () => Number(/dlock_grants:(\d+)/.exec(await server.run('INFO', 'dlock'))?.[1]);
+      const before = await grants();
+      line.deliver();
+      await until(`${way}: the late one is granted`, async () => (await grants()) > before);
+      await until(`${way}: nobody has the lock`, async () => (await server.run('EXISTS', 'job', 'other')) === 0);
+    }
+    await session.close();
+    await server.stop();
+  });
+
   test('a lock claims no more than the lease that a binding may still set', async () => {
     const server = await start();
     const line = await wire(server.port);
