@@ -58,7 +58,7 @@ pub async fn run(client: &Client, run: Run) -> u8 {
     match supervisor.watch(&mut signals, &mut children).await {
         Ok(status) => {
             supervisor.end_the_rest().await;
-            supervisor.finish(status, &run).await
+            supervisor.finish(status, &run, client).await
         }
         Err(error) => supervisor.lost_sight(&error, &run).await,
     }

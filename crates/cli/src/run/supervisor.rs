@@ -5,7 +5,7 @@ use std::io;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use dlock_client::{Error, Guard};
+use dlock_client::{Client, Error, Guard};
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
@@ -206,14 +206,20 @@ impl Supervisor {
     }
 
     /// Gives up the lock, and returns the exit code.
-    pub async fn finish(self, status: ExitStatus, run: &Run) -> u8 {
+    pub async fn finish(self, status: ExitStatus, run: &Run, client: &Client) -> u8 {
         let is_lost = !matches!(self.ending, Ending::No);
         let releasing = run.once.end(self.guard, self.began, status.success() && !is_lost);
         let released = if is_lost || self.interrupted {
             let released = timeout(CLEANUP, releasing).await;
             released.unwrap_or_else(|_| Err(Error::Unreachable("no reply in time".into())))
         } else {
-            releasing.await
+            let released = releasing.await;
+            // A copy of the request that got no answer may take the lock again. The client releases it in the background.
+            // Over a quorum, this would wait for a server that hangs.
+            if released.is_ok() && client.relay(None).is_ok() {
+                let _ = timeout(COPIES, client.settled()).await;
+            }
+            released
         };
         match (self.ending, released) {
             (Ending::By(_) | Ending::Killed, _) => exit::LOST,
@@ -251,6 +257,9 @@ const NEAR: Duration = Duration::from_secs(1);
 /// How long a command may take to stop, and how often to look.
 const STOPPING: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_millis(5);
+
+/// How long the client may release what late copies of a request have taken: it does so for a second.
+const COPIES: Duration = Duration::from_millis(1200);
 
 /// How long processes may take to be gone after KILL.
 const MOST: Duration = Duration::from_millis(500);

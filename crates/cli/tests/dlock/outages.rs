@@ -46,6 +46,21 @@ fn a_limit_holds_without_a_server_and_with_one_that_hangs() {
     server.thaw();
 }
 
+/// The connection of the request breaks, and the server reads the request after the command has ended.
+#[test]
+fn a_request_that_arrives_after_the_release_leaves_no_hold() {
+    let (server, mut client) = Server::start().with_client();
+    let proxy = Proxy::to(&server);
+    proxy.strand("REQUEST", "REQUEST");
+    let run = bare().with(["-s", &proxy.url(), "run", "--lease", "600s", "job", "--", "true"]);
+    let running = Running::start(run);
+    soon("the lock is released", || client.calls("dlock.release") > 0);
+    proxy.deliver();
+    assert_eq!(running.outcome().code, Some(0));
+    soon("the request has arrived", || client.calls("dlock.acquire") > 1);
+    soon("nobody has the lock", || lock_info(&mut client, "job").is_none());
+}
+
 #[test]
 fn a_limit_holds_if_the_server_fails_during_the_wait() {
     for hangs in [false, true] {
