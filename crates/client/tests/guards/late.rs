@@ -58,7 +58,7 @@ async fn a_request_that_arrives_after_the_release_leaves_no_hold() {
     }
 }
 
-/// An upgrade has the owner of its reader. What removes a late copy of it must not release the next one.
+/// An upgrade has the owner of its reader. The release of a late copy must not release the next upgrade.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_upgrade_leaves_no_hold_and_ends_no_other() {
     let server = Server::start();
