@@ -9,6 +9,7 @@
 mod deadlines;
 mod readers;
 mod slots;
+mod tokens;
 
 pub(crate) use deadlines::{Deadlines, HoldId, Sum};
 use readers::Readers;
@@ -45,6 +46,15 @@ impl Holds {
             Stored::None => 0,
             Stored::One(_) => 1,
             Stored::Many(many) => usize::from(many.exclusive.is_some()) + many.readers.total().holds,
+        }
+    }
+
+    /// Returns how many holds are in memory: beside those that `len` counts, dropped ones that are not freed yet.
+    pub(crate) fn stored_or_dropped(&self) -> usize {
+        match &self.0 {
+            Stored::None => 0,
+            Stored::One(_) => 1,
+            Stored::Many(many) => usize::from(many.exclusive.is_some()) + many.readers.stored(),
         }
     }
 
@@ -176,18 +186,30 @@ impl Holds {
     /// Returns all holds, lowest token first; holds with the same token in no order.
     pub(crate) fn by_token(&self) -> impl DoubleEndedIterator<Item = &Hold> {
         let (single, exclusive, readers) = self.parts();
-        // Without an exclusive hold, the readers are not asked: many dropped ones may come first.
         let reader = exclusive.and(readers).and_then(|readers| readers.by_token().next());
         let is_first = exclusive.is_some_and(|hold| reader.is_none_or(|reader| hold.token <= reader.token));
         let (first, last) = if is_first { (exclusive, None) } else { (None, exclusive) };
         single.into_iter().chain(first).chain(readers.into_iter().flat_map(Readers::by_token)).chain(last)
     }
 
-    /// Returns the tokens of the shared holds of a lock with many, the lowest first, without looking up a hold. Tokens
-    /// of dropped holds that are not freed yet are among them.
-    pub(crate) fn reader_tokens(&self) -> impl DoubleEndedIterator<Item = Token> {
+    /// Returns the holds of both modes that are live at `now`, lowest token first; holds with the same token in no
+    /// order. One step for each 64 that are not live, and for each neighbour of a live one.
+    pub(crate) fn live_by_token(&self, now: UnixMs) -> impl DoubleEndedIterator<Item = &Hold> {
+        let (single, exclusive, readers) = self.parts();
+        let single = single.filter(|hold| hold.is_live(now));
+        let exclusive = exclusive.filter(|hold| hold.is_live(now));
+        let reader = exclusive.and(readers).and_then(|readers| readers.live_by_token(now).next());
+        let is_first = exclusive.is_some_and(|hold| reader.is_none_or(|reader| hold.token <= reader.token));
+        let (first, last) = if is_first { (exclusive, None) } else { (None, exclusive) };
+        let readers = readers.into_iter().flat_map(move |readers| readers.live_by_token(now));
+        single.into_iter().chain(first).chain(readers).chain(last)
+    }
+
+    /// Returns the tokens of the shared holds of a lock with many that are live at `now`, the lowest first, without
+    /// looking up a hold.
+    pub(crate) fn live_reader_tokens(&self, now: UnixMs) -> impl DoubleEndedIterator<Item = Token> {
         let (.., readers) = self.parts();
-        readers.into_iter().flat_map(Readers::stored_tokens)
+        readers.into_iter().flat_map(move |readers| readers.live_tokens(now))
     }
 
     /// Returns all holds, in no order: the fastest way to list them.
@@ -308,8 +330,8 @@ impl Holds {
 
     /// Returns about how many bytes are on the heap, beside the value itself.
     pub(crate) fn heap_bytes(&self) -> usize {
-        let owners = estimate(self.by_token().map(Hold::heap_bytes), self.len());
-        let (.., readers) = self.parts();
+        let (single, exclusive, readers) = self.parts();
+        let owners: usize = single.into_iter().chain(exclusive).map(Hold::heap_bytes).sum();
         owners + readers.map_or(0, |readers| size_of::<Many>() + readers.heap_bytes())
     }
 

@@ -55,6 +55,23 @@ pub fn readers_until(server: &Server) -> (Client, i64) {
     panic!("{MANY} commands take longer than half a minute");
 }
 
+/// Lets [`MANY`] readers hold `k`, half of whom came later than the others and have lapsed since. No command has dropped
+/// these holds yet.
+pub fn half_lapsed(server: &Server) -> Client {
+    let mut client = server.client();
+    for seconds in [3, 6, 12, 24] {
+        client.ok("FLUSHALL");
+        client.pour((0..MANY / 2).map(|n| format!("DLOCK.RLOCK k reader-{n} PX 600000")));
+        let end = client.now() + seconds * 1000;
+        client.pour((MANY / 2..MANY).map(|n| format!("DLOCK.RLOCK k reader-{n} PXAT {end}")));
+        if lock_info(&mut client, "k").unwrap().holders == MANY as i64 {
+            client.pass(end);
+            return client;
+        }
+    }
+    panic!("{MANY} commands take longer than half a minute");
+}
+
 /// Opens a connection whose session holds [`MANY`] locks.
 pub fn session_of_many(server: &Server) -> Client {
     let mut session = server.client();

@@ -5,17 +5,18 @@
 //! number of readers. Freeing many lapsed holds at once would be linear. A sweep therefore only *marks* them: a hold
 //! that was there before the sweep and has lapsed by its clock is dead. Later changes free dead holds, a few at a time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::deadlines::{Deadlines, HoldId, Run, Sum};
 use super::slots::Slots;
+use super::tokens::{self, Tokens};
 use crate::{Hold, Owner, Token, UnixMs};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Readers {
     holds: BTreeMap<HoldId, Hold>,
     by_owner: BTreeMap<Owner, HoldId>,
-    by_token: BTreeSet<(Token, HoldId)>,
+    by_token: Tokens,
     by_deadline: Deadlines,
     by_slot: Slots,
     /// Lapsed holds that were dropped and are not freed yet.
@@ -64,21 +65,26 @@ impl Readers {
     }
 
     pub(super) fn by_token(&self) -> impl DoubleEndedIterator<Item = &Hold> {
-        self.by_token.iter().filter_map(|(_, id)| self.at(*id))
+        self.by_token.iter().filter_map(|item| self.listed(item))
     }
 
-    /// Returns the tokens of all stored holds, dropped ones too, the lowest first: the fastest way to list them in
-    /// order.
-    pub(super) fn stored_tokens(&self) -> impl DoubleEndedIterator<Item = Token> {
-        self.by_token.iter().map(|(token, _)| *token)
+    /// Returns the holds that are live at `now`, the lowest token first. One step for each 64 that are not live, and
+    /// for each neighbour of a live one.
+    pub(super) fn live_by_token(&self, now: UnixMs) -> impl DoubleEndedIterator<Item = &Hold> {
+        self.by_token.live(now).filter_map(|item| self.listed(item))
+    }
+
+    /// Returns the tokens of the holds that are live at `now`, the lowest first: the fastest way to list them in order.
+    pub(super) fn live_tokens(&self, now: UnixMs) -> impl DoubleEndedIterator<Item = Token> {
+        self.by_token.live(now).filter(|item| !self.is_dead(item.id, item.end)).map(|item| item.token)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Hold> {
-        self.holds.iter().filter(|(id, hold)| !self.is_dead(**id, hold)).map(|(_, hold)| hold)
+        self.holds.iter().filter(|(id, hold)| !self.is_dead(**id, hold.deadline)).map(|(_, hold)| hold)
     }
 
     pub(super) fn with_token(&self, token: Token) -> impl Iterator<Item = &Hold> {
-        self.by_token.range((token, HoldId::MIN)..=(token, HoldId::MAX)).filter_map(|(_, id)| self.at(*id))
+        self.by_token.with(token).filter_map(|item| self.listed(item))
     }
 
     /// Returns the lowest number that no hold has which is live at `now`.
@@ -99,7 +105,7 @@ impl Readers {
             self.by_slot.insert(slot, hold.deadline, id);
         }
         self.by_owner.insert(hold.owner.clone(), id);
-        self.by_token.insert((hold.token, id));
+        self.by_token.insert(tokens::Item { token: hold.token, id, end: hold.deadline });
         self.by_deadline.insert(hold.deadline, id, hold.count, hold.has_reached_cap());
         self.holds.insert(id, hold);
     }
@@ -151,10 +157,7 @@ impl Readers {
     /// Frees some entries of the trees, of dead holds or not. Returns whether any may be left.
     pub(super) fn take_apart(&mut self, most: usize) -> bool {
         for _ in 0..most {
-            if self.holds.pop_first().is_none()
-                && self.by_owner.pop_first().is_none()
-                && self.by_token.pop_first().is_none()
-            {
+            if self.holds.pop_first().is_none() && self.by_owner.pop_first().is_none() && !self.by_token.free_last() {
                 return false;
             }
         }
@@ -178,21 +181,30 @@ impl Readers {
         self.free(id)
     }
 
-    /// Returns the bytes on the heap beside those of the holds' owners, about.
+    /// Returns the bytes on the heap, about.
     pub(super) fn heap_bytes(&self) -> usize {
+        // Dropped holds that are not freed yet have their bytes, too.
+        let holds = super::estimate(self.holds.values().map(Hold::heap_bytes), self.holds.len());
         // The keys of the tree by owner are copies.
         let keys = super::estimate(self.by_owner.keys().map(Owner::heap_bytes), self.by_owner.len());
         let places = super::tree_places(self.holds.len());
-        let a_place = size_of::<(HoldId, Hold)>() + size_of::<(Owner, HoldId)>() + size_of::<(Token, HoldId)>();
-        keys + places * a_place + self.by_deadline.heap_bytes() + self.by_slot.heap_bytes()
+        let a_place = size_of::<(HoldId, Hold)>() + size_of::<(Owner, HoldId)>();
+        let lists = self.by_token.heap_bytes() + self.by_deadline.heap_bytes() + self.by_slot.heap_bytes();
+        holds + keys + places * a_place + lists
     }
 
     fn at(&self, id: HoldId) -> Option<&Hold> {
-        self.holds.get(&id).filter(|hold| !self.is_dead(id, hold))
+        self.holds.get(&id).filter(|hold| !self.is_dead(id, hold.deadline))
     }
 
-    fn is_dead(&self, id: HoldId, hold: &Hold) -> bool {
-        self.sweep.is_some_and(|(clock, next)| id < next && hold.deadline <= clock)
+    /// Returns the hold with this token, unless it is dead.
+    fn listed(&self, item: tokens::Item) -> Option<&Hold> {
+        // The hold is looked up only if it is not dead: many dead ones may be listed.
+        if self.is_dead(item.id, item.end) { None } else { self.holds.get(&item.id) }
+    }
+
+    fn is_dead(&self, id: HoldId, deadline: UnixMs) -> bool {
+        self.sweep.is_some_and(|(clock, next)| id < next && deadline <= clock)
     }
 
     /// Frees the hold of an owner, dead or not.
@@ -204,7 +216,7 @@ impl Readers {
     fn free(&mut self, id: HoldId) -> Option<Hold> {
         let hold = self.holds.remove(&id)?;
         self.by_owner.remove(&hold.owner);
-        self.by_token.remove(&(hold.token, id));
+        self.by_token.remove(hold.token, id);
         self.by_deadline.remove(hold.deadline, id);
         if let Some(slot) = hold.slot() {
             self.by_slot.remove(slot, id);

@@ -91,6 +91,12 @@ fn compare(readers: &Readers, plain: &[Hold]) {
     assert!(readers.by_deadline().is_sorted_by_key(|hold| hold.deadline));
     assert!(readers.by_token().is_sorted_by_key(|hold| hold.token));
     for now in (0..=LAST_MS).step_by(10).map(UnixMs::new) {
+        let live: Vec<&Hold> = readers.by_token().filter(|hold| hold.is_live(now)).collect();
+        assert!(readers.live_by_token(now).eq(live.iter().copied()));
+        assert!(readers.live_by_token(now).rev().eq(live.iter().rev().copied()));
+        assert!(readers.live_tokens(now).eq(live.iter().map(|hold| hold.token)));
+    }
+    for now in (0..=LAST_MS).step_by(10).map(UnixMs::new) {
         let is_taken = |slot: u32| plain.iter().any(|hold| hold.is_live(now) && hold.slot() == Some(slot));
         assert_eq!(Some(readers.free_slot(now)), (0..).find(|slot| !is_taken(*slot)));
     }
@@ -171,7 +177,7 @@ fn a_lapsed_hold_that_is_put_after_a_sweep_stays_until_the_next() {
 fn many_readers_are_taken_apart_in_steps() {
     let mut readers = lapsed_and_live(100, 100);
     readers.drop_lapsed(NOW, &mut None);
-    let size = |readers: &Readers| readers.holds.len() + readers.by_owner.len() + readers.by_token.len();
+    let size = |readers: &Readers| readers.holds.len() + readers.by_owner.len() + readers.by_token.iter().count();
     for left in (0..600).rev().step_by(7).skip(1) {
         assert!(readers.take_apart(7), "{left} are left");
         assert_eq!(size(&readers), left + 1);

@@ -1,12 +1,21 @@
 //! The holds of ended sessions. They stay bound until a visit settles them. Until then, they count as released after
 //! the end of the session or, if there is a grace, after the grace.
 
-use super::{Binding, ByToken, FEW, Rest, SessionEnd, SessionHolds, hash};
+use super::{Binding, ByToken, Rest, SessionEnd, SessionHolds, hash};
 use crate::holds::{HoldId, Sum};
 use crate::{Hold, Mode, Owner, SessionKey, Token, UnixMs};
 
+/// The state of a hold of an ended session, until a visit settles the hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The hold counts as released.
+    Released,
+    /// The hold is live until its grace ends.
+    InGrace,
+}
+
 impl SessionHolds {
-    /// Returns the end of the session that this hold was bound to. O(1) where few sessions have ended.
+    /// Returns the end of the session that this hold was bound to. O(log n).
     pub(crate) fn end_of(&self, hold: &Hold) -> Option<SessionEnd> {
         if self.ended.is_empty() {
             return None;
@@ -20,10 +29,7 @@ impl SessionHolds {
         } else {
             return None;
         };
-        if self.ended.len() <= FEW && !self.ended.contains(&key) || self.ended.len() > FEW && !self.times.has(key) {
-            return None;
-        }
-        self.sessions.get(&key)?.end
+        self.times.end_of(key)
     }
 
     /// Records that a session has ended. Returns whether it had a hold here.
@@ -32,7 +38,7 @@ impl SessionHolds {
         if session.end.is_none() {
             session.end = Some(end);
             self.ended.push(key);
-            self.times.add(key, session, end.deadline());
+            self.times.add(key, session, end);
             self.rest.set(None);
             if let Some(slots) = &mut self.slots {
                 slots.end(key);
@@ -109,16 +115,37 @@ impl SessionHolds {
         self.times.live(clock, |key| self.sessions.get(&key))
     }
 
-    /// Returns the tokens of the shared holds of ended sessions that are live at `now`, the lowest first. Tokens that
-    /// several holds have are left out.
-    pub(crate) fn ended_reader_tokens(&self, now: UnixMs) -> impl DoubleEndedIterator<Item = Token> {
-        let clock = self.swept.map_or(now, |swept| swept.max(now));
-        let has_ended = |key: SessionKey| {
-            if self.ended.len() <= FEW { self.ended.contains(&key) } else { self.times.has(key) }
+    /// Returns the sum of the holds that are in the grace of their ended session at `now`, even if their leases have
+    /// run out since, and the end of the last such grace. A cap that comes before the end of the grace is left out.
+    pub(crate) fn graced(&self, now: UnixMs) -> (Sum, Option<UnixMs>) {
+        if self.are_graces_over(now) {
+            return (Sum::default(), None);
+        }
+        self.times.graced((now, self.swept.unwrap_or_default()), |key| self.sessions.get(&key))
+    }
+
+    /// Returns whether no ended session has a grace left at `now`. O(1). May be `false` without need.
+    pub(crate) fn are_graces_over(&self, now: UnixMs) -> bool {
+        self.times.are_over(now)
+    }
+
+    /// Returns whether all ended sessions had ended at `now`. `false` is possible only if the clock was set back.
+    pub(crate) fn have_ended_by(&self, now: UnixMs) -> bool {
+        self.times.have_ended_by(now)
+    }
+
+    /// Returns the tokens of the shared holds of ended sessions, the lowest first: of those that count as released at
+    /// `now` and are live, and of those in a grace. Tokens that several holds have may be of either kind.
+    pub(crate) fn ended_readers(&self, now: UnixMs) -> impl DoubleEndedIterator<Item = (Token, Ended)> {
+        let (swept, has_graces) = (self.swept.unwrap_or_default(), !self.are_graces_over(now));
+        let ended = move |by: &ByToken| match self.times.end_of(by.key) {
+            _ if by.is_ambiguous => has_graces.then_some(Ended::InGrace),
+            Some(end) if now < end.deadline() => (by.deadline > swept.max(end.at)).then_some(Ended::InGrace),
+            Some(_) => (by.deadline > swept.max(now)).then_some(Ended::Released),
+            None => None,
         };
-        let is_one = move |by: &ByToken| !by.is_ambiguous && by.deadline > clock && has_ended(by.key);
-        let tokens = self.by_token.iter().filter(move |((_, mode), by)| *mode == Mode::Shared && is_one(by));
-        tokens.map(|((token, _), _)| *token)
+        let readers = self.by_token.iter().filter(|((_, mode), _)| *mode == Mode::Shared);
+        readers.filter_map(move |((token, _), by)| Some((*token, ended(by)?)))
     }
 
     /// Returns the kept rest of the lock, if it is valid at `now` and nothing has changed since.

@@ -3,60 +3,82 @@
 //! Sessions that end with a few holds share one set of deadlines. A session with many holds keeps its own set:
 //! each of these sessions has more than `A_FEW` of the lock's holds, so there are far fewer of them than holds.
 
-use hashbrown::HashSet;
+use hashbrown::HashMap;
 
 use foldhash::fast::FixedState;
 
-use super::session::Session;
-use crate::holds::{Deadlines, Sum};
+use super::session::{Session, SessionEnd};
+use crate::holds::{Deadlines, HoldId, Sum};
 use crate::{SessionKey, UnixMs};
 
 /// The ended sessions of one lock that still have holds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EndedTimes {
-    keys: HashSet<SessionKey, FixedState>,
+    ends: HashMap<SessionKey, SessionEnd, FixedState>,
     /// The deadlines of sessions that ended with a few holds.
     together: Deadlines,
+    /// When the graces of these holds end. Holds without a grace, or that had lapsed before the end of their session,
+    /// are left out.
+    graces: Deadlines,
     /// The sessions that ended with more holds, each of which keeps its own deadlines.
     apart: Vec<SessionKey>,
     /// The end of the last grace of all these sessions.
     latest: UnixMs,
+    /// When the last of these sessions ended.
+    last_end: UnixMs,
 }
 
 /// A session with at most this many holds adds its deadlines to the shared set.
 const A_FEW: usize = 64;
 
 impl EndedTimes {
-    /// Records that a session has ended. Its grace ends at `over`.
-    pub(super) fn add(&mut self, key: SessionKey, session: &mut Session, over: UnixMs) {
-        self.keys.insert(key);
-        self.latest = self.latest.max(over);
+    /// Records that a session has ended.
+    pub(super) fn add(&mut self, key: SessionKey, session: &mut Session, end: SessionEnd) {
+        self.ends.insert(key, end);
+        self.latest = self.latest.max(end.deadline());
+        self.last_end = self.last_end.max(end.at);
         if session.deadlines.total().holds > A_FEW {
             return self.apart.push(key);
         }
         session.shares_deadlines = true;
-        session.deadlines.items().for_each(|(at, id, entries)| self.together.insert(at, id, entries, false));
+        session.deadlines.items().for_each(|(at, id, entries)| self.insert(Some(end), at, id, entries));
     }
 
     /// Forgets a session that has no hold any more.
     pub(super) fn remove(&mut self, key: SessionKey, session: &Session) {
-        self.keys.remove(&key);
+        self.ends.remove(&key);
         if !session.shares_deadlines {
             self.apart.retain(|other| *other != key);
         }
-        if self.keys.is_empty() {
+        if self.ends.is_empty() {
             *self = EndedTimes::default();
         }
     }
 
-    /// Returns the shared set of deadlines, if those of this session are in it.
-    pub(super) fn of(&mut self, session: &Session) -> Option<&mut Deadlines> {
-        session.shares_deadlines.then_some(&mut self.together)
+    /// Adds a hold to the shared set. `end`: that of its session.
+    pub(super) fn insert(&mut self, end: Option<SessionEnd>, deadline: UnixMs, id: HoldId, entries: u32) {
+        self.together.insert(deadline, id, entries, false);
+        if let Some(end) = end.filter(|end| end.grace.is_some() && end.at < deadline) {
+            self.graces.insert(end.deadline(), id, entries, false);
+        }
     }
 
-    /// Returns whether a session has ended.
-    pub(super) fn has(&self, key: SessionKey) -> bool {
-        self.keys.contains(&key)
+    /// Takes a hold out of the shared set. `end`: that of its session.
+    pub(super) fn take_out(&mut self, end: Option<SessionEnd>, deadline: UnixMs, id: HoldId) {
+        self.together.remove(deadline, id);
+        if let Some(end) = end {
+            self.graces.remove(end.deadline(), id);
+        }
+    }
+
+    /// Returns the end of a session that has ended.
+    pub(super) fn end_of(&self, key: SessionKey) -> Option<SessionEnd> {
+        self.ends.get(&key).copied()
+    }
+
+    /// Returns whether all of these sessions had ended at `now`. `false` is possible only if the clock was set back.
+    pub(super) fn have_ended_by(&self, now: UnixMs) -> bool {
+        self.last_end <= now
     }
 
     /// Returns whether no ended session has a grace left at `now`.
@@ -69,5 +91,27 @@ impl EndedTimes {
     pub(super) fn live<'s>(&self, clock: UnixMs, session: impl Fn(SessionKey) -> Option<&'s Session>) -> Sum {
         let apart = self.apart.iter().filter_map(|key| session(*key));
         apart.fold(self.together.live(clock), |sum, session| sum.plus(session.deadlines.live(clock)))
+    }
+
+    /// Returns the sum of the holds that are in a grace at `now`, and the end of the last such grace. `swept`: holds
+    /// with a deadline up to this time are not in the lock any more. The steps are those of `live`.
+    pub(super) fn graced<'s>(
+        &self,
+        (now, swept): (UnixMs, UnixMs),
+        session: impl Fn(SessionKey) -> Option<&'s Session>,
+    ) -> (Sum, Option<UnixMs>) {
+        // If some graces are over, and a change of the lock has dropped some holds after their leases, the sum may be
+        // too high: the deadlines do not tell which holds are both.
+        let (graced, stored) = (self.graces.live(now), self.together.live(swept));
+        let mut sum = if graced.holds < stored.holds { graced } else { stored };
+        let last = self.graces.last().map(|(at, _)| at);
+        let mut last = last.filter(|last| now < *last && sum.holds > 0);
+        for session in self.apart.iter().filter_map(|key| session(*key)) {
+            let Some(end) = session.end.filter(|end| now < end.deadline()) else { continue };
+            let graced = session.deadlines.live(swept.max(end.at));
+            sum = sum.plus(graced);
+            last = last.max(Some(end.deadline()).filter(|_| graced.holds > 0));
+        }
+        (sum, last)
     }
 }

@@ -27,6 +27,7 @@ mod tests;
 #[cfg(feature = "check")]
 pub(crate) mod views;
 
+pub(crate) use ended::Ended;
 use ended_times::EndedTimes;
 pub(crate) use renewal::{LoadChange, NextRenewal, Renewal};
 use session::Session;
@@ -182,8 +183,8 @@ impl SessionHolds {
         *self.by_owner.entry(binding.owner.clone()).or_default().of(binding.mode) = Some(id);
         let session = self.sessions.entry(binding.key).or_default();
         session.deadlines.insert(binding.deadline, id, binding.entries, false);
-        if let Some(together) = self.times.of(session) {
-            together.insert(binding.deadline, id, binding.entries, false);
+        if session.shares_deadlines {
+            self.times.insert(session.end, binding.deadline, id, binding.entries);
         }
         self.rest.set(None);
         self.renewals.insert((binding.renewal.at, id));
@@ -219,9 +220,9 @@ impl SessionHolds {
             }
             session.deadlines.remove(binding.deadline, id);
             session.deadlines.insert(hold.deadline, id, hold.count, false);
-            if let Some(together) = self.times.of(session) {
-                together.remove(binding.deadline, id);
-                together.insert(hold.deadline, id, hold.count, false);
+            if session.shares_deadlines {
+                self.times.take_out(session.end, binding.deadline, id);
+                self.times.insert(session.end, hold.deadline, id, hold.count);
             }
         }
         self.renewals.remove(&(binding.renewal.at, id));
@@ -282,8 +283,8 @@ impl SessionHolds {
         self.rest.set(None);
         let session = self.sessions.get_mut(&binding.key)?;
         session.deadlines.remove(binding.deadline, id);
-        if let Some(together) = self.times.of(session) {
-            together.remove(binding.deadline, id);
+        if session.shares_deadlines {
+            self.times.take_out(session.end, binding.deadline, id);
         }
         let (end, is_last) = (session.end, session.deadlines.total().holds == 0);
         if let Some(end) = end {
@@ -466,5 +467,5 @@ fn hash(owner: &Owner) -> u64 {
 /// An invariant: each id in `by_owner` has a binding.
 const OF_OWNER: &str = "the hold of an owner is a binding";
 
-/// With at most this many ended sessions or bindings, a look at each of them is the fastest search.
+/// With at most this many bindings, a look at each of them is the fastest search.
 const FEW: usize = 8;
