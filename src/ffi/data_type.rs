@@ -150,7 +150,7 @@ pub(super) extern "C" fn free(value: *mut c_void) {
 }
 
 extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize {
-    on_lock("free_effort", 1, value, Lock::stored)
+    on_lock("free_effort", 1, value, Lock::free_effort)
 }
 
 /// The key that a running call may remove because it has expired. Another key that goes meanwhile is removed by others,

@@ -67,7 +67,8 @@ impl Lock {
         self.holds.len() == 0
     }
 
-    /// Returns how many holds are stored, lapsed ones too.
+    /// Returns how many holds are stored, lapsed ones too. Holds that an effect has dropped do not count, even those
+    /// that are not freed yet.
     pub fn stored(&self) -> usize {
         self.holds.len()
     }
@@ -75,6 +76,11 @@ impl Lock {
     /// Returns how many holds are stored, lapsed ones and dropped ones that are not freed yet, too.
     pub(crate) fn stored_or_dropped(&self) -> usize {
         self.holds.stored_or_dropped()
+    }
+
+    /// Returns how many holds freeing the lock frees.
+    pub fn free_effort(&self) -> usize {
+        self.stored_or_dropped()
     }
 
     /// Returns whether a stored hold has lapsed at `now`. O(1).

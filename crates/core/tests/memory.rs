@@ -121,6 +121,28 @@ fn a_lock_with_one_hold_left_is_small_again() {
     }
 }
 
+/// A server frees a value with an effort above 64 in another thread, if it may.
+#[test]
+fn freeing_a_lock_is_as_large_an_effort_as_the_holds_that_it_has_dropped_and_not_freed() {
+    let (mut lock, mut memory) = (Lock::default(), Memory::new());
+    let mut apply = |clock, change| lock.apply(Effect { clock: UnixMs::new(clock), change }, &mut memory);
+    for number in 0..1100 {
+        let deadline = UnixMs::new(if number < 1000 { 50 } else { 60 });
+        apply(0, put(Hold { deadline, ..reader(number, UUID) }));
+    }
+    assert_eq!(apply(50, Change::Sweep).lapsed, 1000);
+    (1002..1005).for_each(|number| _ = apply(50, Change::Remove { owner: owner(number, UUID), mode: None }));
+    // Each of the three changes has freed 64 of the 1,000.
+    assert_eq!((lock.stored(), lock.free_effort()), (97, 97 + 808));
+    assert!(memory.trash.is_empty());
+    let own = Hold { deadline: UnixMs::new(60), ..reader(1001, UUID) };
+    for change in [put(Hold { mode: Mode::Exclusive, ..own.clone() }), put(own)] {
+        lock.apply(Effect { clock: UnixMs::new(50), change }, &mut memory);
+        assert_eq!(lock.free_effort(), 2, "the trash has the readers");
+    }
+    assert_eq!([Lock::default().free_effort(), lock.stored()], [0, 2]);
+}
+
 #[test]
 fn the_request_id_of_a_hold_is_reported() {
     let (mut lock, mut memory) = (Lock::default(), Memory::new());
