@@ -4,6 +4,7 @@
 //! Holds are found by owner, by token, by deadline and by number in O(log n), so that no command is linear in the
 //! number of readers. Freeing many lapsed holds at once would be linear. A sweep therefore only *marks* them: a hold
 //! that was there before the sweep and has lapsed by its clock is dead. Later changes free dead holds, a few at a time.
+//! If the clock is set back, the next sweep adds a mark to those before, so that nothing has to be freed at once then.
 
 use std::collections::BTreeMap;
 
@@ -21,9 +22,9 @@ pub(super) struct Readers {
     by_slot: Slots,
     /// Lapsed holds that were dropped and are not freed yet.
     dead: Vec<Run>,
-    /// The clock and the id of the last sweep that only marked holds: those with a lower id that have lapsed by the
-    /// clock are dead.
-    sweep: Option<(UnixMs, HoldId)>,
+    /// The clock and the next id of each sweep that only marked holds: those with a lower id that have lapsed by the
+    /// clock are dead. The clocks fall, because a mark covers all earlier ones whose clocks are not later.
+    sweeps: Vec<(UnixMs, HoldId)>,
     next: HoldId,
 }
 
@@ -90,7 +91,7 @@ impl Readers {
     /// Returns the lowest number that no hold has which is live at `now`.
     pub(super) fn free_slot(&self, now: UnixMs) -> u32 {
         // If the clock was set back, dropped holds may have deadlines in the future.
-        let clock = self.sweep.map_or(now, |(clock, _)| clock.max(now));
+        let clock = self.sweeps.first().map_or(now, |(clock, _)| now.max(*clock));
         self.by_slot.lowest_free(clock, |id| self.at(id).is_none_or(|hold| !hold.is_live(now)))
     }
 
@@ -125,12 +126,10 @@ impl Readers {
             self.by_deadline().rev().take_while(|hold| hold.is_live(now)).cloned().for_each(|hold| kept.put(hold));
             *rests = Some(std::mem::replace(self, kept));
         } else if lapsed > PIECE {
-            if self.sweep.is_some_and(|(clock, _)| now < clock) {
-                // The clock was set back: the new mark would not cover holds that an earlier sweep dropped.
-                self.free_dead(usize::MAX);
-            }
             self.dead.append(&mut self.by_deadline.drain_lapsed(now));
-            self.sweep = Some((now, self.next));
+            // After a clock that was set back, the new mark does not cover the holds that earlier sweeps dropped.
+            while self.sweeps.pop_if(|(clock, _)| *clock <= now).is_some() {}
+            self.sweeps.push((now, self.next));
         } else {
             while let Some((_, id)) = self.by_deadline.first().filter(|(at, _)| *at <= now) {
                 self.free(id);
@@ -139,9 +138,12 @@ impl Readers {
         lapsed
     }
 
-    /// Frees at most `most` dropped holds.
-    pub(super) fn free_dead(&mut self, most: usize) {
-        for _ in 0..most {
+    /// Frees at most [`PIECE`] dropped holds.
+    pub(super) fn free_some_dead(&mut self) {
+        if self.dead.is_empty() {
+            return;
+        }
+        for _ in 0..PIECE {
             let Some(run) = self.dead.last_mut() else { break };
             match run.pop() {
                 // The hold is freed already if its owner has a new one.
@@ -150,7 +152,7 @@ impl Readers {
             }
         }
         if self.dead.is_empty() {
-            self.sweep = None;
+            self.sweeps.clear();
         }
     }
 
@@ -167,12 +169,6 @@ impl Readers {
     /// Returns how many holds are stored, dropped ones too.
     pub(super) fn stored(&self) -> usize {
         self.holds.len()
-    }
-
-    pub(super) fn free_some_dead(&mut self) {
-        if !self.dead.is_empty() {
-            self.free_dead(PIECE);
-        }
     }
 
     /// Takes out the one hold that is left.
@@ -204,7 +200,9 @@ impl Readers {
     }
 
     fn is_dead(&self, id: HoldId, deadline: UnixMs) -> bool {
-        self.sweep.is_some_and(|(clock, next)| id < next && deadline <= clock)
+        // The first sweep since the hold was put has the latest clock of all since then.
+        let sweep = self.sweeps.get(self.sweeps.partition_point(|(_, next)| *next <= id));
+        sweep.is_some_and(|(clock, _)| deadline <= *clock)
     }
 
     /// Frees the hold of an owner, dead or not.
