@@ -52,6 +52,26 @@ fn the_end_of_a_session_logs_16_holds_at_most() {
     assert_eq!(server.engine.log().entry_count(), 16);
 }
 
+/// A session may have hundreds of thousands of holds that have lapsed, which come first in the order of deadlines: the
+/// look at its holds begins with the last deadline, and ends at the first hold that has lapsed.
+#[test]
+fn the_end_of_a_session_logs_the_live_holds_with_the_last_deadlines() {
+    for (live, logged) in [(30, 14..30), (5, 25..30)] {
+        let mut server = logging(100);
+        for number in 0..30 {
+            assert!(is_granted(&server.acquire_bound("lock", number, Want::Shared, 7)));
+        }
+        // Each hold lapses 1 ms after the previous one.
+        server.pass_ms(60_000 - live);
+        server.disconnect(7);
+        let owner = |owner: &[u8]| std::str::from_utf8(owner).unwrap().parse::<usize>().unwrap();
+        let mut owners: Vec<_> =
+            server.engine.log().entries().filter_map(|entry| entry.owner.as_deref().map(owner)).collect();
+        owners.sort_unstable();
+        assert_eq!(owners, logged.collect::<Vec<_>>(), "{live} are live");
+    }
+}
+
 #[test]
 fn a_session_that_ends_at_the_deadline_of_its_hold_logs_nothing() {
     let mut server = logging(100);

@@ -159,7 +159,8 @@ impl<T> Engine<T> {
         for id in records.iter().take(LOOKS) {
             let Some((record, since)) = self.registry.look_at(*id) else { continue };
             self.parts.take_in(record, since);
-            let live = record.bound.of_session(key).filter(|binding| now < binding.deadline);
+            // The look begins with the last deadline: many lapsed holds may come before.
+            let live = record.bound.of_session(key).rev().take_while(|binding| now < binding.deadline);
             entries.extend(live.take(AT_ONCE - entries.len()).map(|binding| {
                 let entry = LogEntry { session: name.cloned(), ..LogEntry::new(LogEvent::SessionEnd, now) };
                 entry.of(record.name(), &binding.owner, binding.mode).held(binding.token, now)

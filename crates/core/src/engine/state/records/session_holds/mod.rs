@@ -324,7 +324,7 @@ impl SessionHolds {
     }
 
     /// Returns the holds that are bound to this session, the first deadline first.
-    pub(crate) fn of_session(&self, key: SessionKey) -> impl Iterator<Item = &Binding> {
+    pub(crate) fn of_session(&self, key: SessionKey) -> impl DoubleEndedIterator<Item = &Binding> {
         // Most locks have one hold, which is compared directly: a search by session reads several more pieces of
         // memory, none of which is in a cache when a session with many locks is listed.
         let (only, session) = match self.len() {
