@@ -13,12 +13,16 @@ pub(crate) struct Budget {
     /// How many holds of ended sessions may still be settled: released, or unbound with a grace. An exclusive hold, and
     /// those of the owner that a command or a grant is for, are settled beyond this.
     pub settles: usize,
+    /// How many ended sessions may still be looked at in search of the lowest number (`SLOT`) that is free.
+    pub looks: usize,
     /// Whether the turn was as large as one may be: the timer looks at the clock before the next.
     pub should_yield: bool,
 }
 
 /// How many holds of ended sessions a visit settles, how many leases it extends, and how many waiters a turn answers.
 pub(crate) const PIECE: usize = 64;
+/// At how many ended sessions a turn looks in search of the lowest free number: it serves [`PIECE`] requests.
+const LOOKS: usize = 1024;
 /// How many waiters a visit, or a look at an ended named session, sends away: each may wait in 64 queues.
 pub(crate) const REJECTED_AT_ONCE: usize = PIECE / 4;
 /// How many waiters a tick answers before the caller sends the answers: to send one costs more than to decide on it.
@@ -59,7 +63,7 @@ const SMALL_SEARCH_A_LOCK: usize = 4;
 
 impl Budget {
     /// The budget of a command, or of a step of the timer.
-    pub(crate) const TURN: Budget = Budget { answers: PIECE, settles: PIECE, should_yield: false };
+    pub(crate) const TURN: Budget = Budget { answers: PIECE, settles: PIECE, looks: LOOKS, should_yield: false };
 }
 
 /// How long one tick may take.

@@ -99,12 +99,12 @@ impl SessionHolds {
     }
 
     /// Returns the lowest number (`SLOT`) of the live holds that count as released at `now`, and its owner. If very
-    /// many sessions have ended, only some are looked at.
-    pub(crate) fn lowest_ended_slot(&mut self, now: UnixMs) -> Option<(u32, &Owner)> {
+    /// many sessions have ended, only some are looked at: `looks` at most, which are taken off.
+    pub(crate) fn lowest_ended_slot(&mut self, now: UnixMs, looks: &mut usize) -> Option<(u32, &Owner)> {
         let clock = self.swept.map_or(now, |swept| swept.max(now));
         let end = |key| self.sessions.get(&key).and_then(|session| session.end);
         let are_released = |key| end(key).is_some_and(|end| end.deadline() <= now);
-        let (slot, id) = self.slots.as_mut()?.lowest_ended(clock, are_released)?;
+        let (slot, id) = self.slots.as_mut()?.lowest_ended((clock, now), are_released, looks)?;
         Some((slot, &self.bindings.get(&id)?.owner))
     }
 

@@ -16,10 +16,9 @@ pub(super) struct BoundSlots {
     by_session: BTreeMap<SessionKey, Slots>,
     /// Ended sessions. Each has an entry with the lowest number of its holds, or with a lower one that is outdated.
     ended: BTreeSet<(u32, SessionKey)>,
+    /// The sessions of the entries up to this one have a grace left at this time: a search passes them.
+    passed: Option<(UnixMs, (u32, SessionKey))>,
 }
-
-/// How many entries of `ended` a search looks at, at most: a command must not take long.
-const MAX_LOOKS: usize = 1024;
 
 impl BoundSlots {
     pub(super) fn is_empty(&self) -> bool {
@@ -53,27 +52,34 @@ impl BoundSlots {
     /// Records that a session has ended, or that a hold of an ended session has another number.
     pub(super) fn end(&mut self, key: SessionKey) {
         let slots = self.by_session.get(&key);
-        self.ended.extend(slots.and_then(|slots| slots.lowest_taken(UnixMs::ZERO)).map(|(slot, _)| (slot, key)));
+        let Some((slot, _)) = slots.and_then(|slots| slots.lowest_taken(UnixMs::ZERO)) else { return };
+        self.ended.insert((slot, key));
+        self.passed.take_if(|(_, entry)| (slot, key) <= *entry);
     }
 
-    /// Returns the lowest number of a hold that is live at `now` and whose ended session `are_released` accepts, and
-    /// the hold. Looks at [`MAX_LOOKS`] entries at most: `None` if they show none.
+    /// Returns the lowest number of a hold that is live at `clock` and whose ended session `are_released` accepts at
+    /// `now`, and the hold. Looks at `looks` entries at most, and takes them off: `None` if they show none.
     pub(super) fn lowest_ended(
         &mut self,
-        now: UnixMs,
+        (clock, now): (UnixMs, UnixMs),
         are_released: impl Fn(SessionKey) -> bool,
+        looks: &mut usize,
     ) -> Option<(u32, HoldId)> {
-        let mut after = None;
-        for _ in 0..MAX_LOOKS {
+        let mut after = self.passed.filter(|(at, _)| *at == now).map(|(_, entry)| entry);
+        while *looks > 0 {
+            *looks -= 1;
             let next = match after {
                 None => self.ended.first(),
                 Some(after) => self.ended.range((std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded)).next(),
             };
             let (noted, key) = *next?;
-            let lowest = self.by_session.get(&key).and_then(|slots| slots.lowest_taken(now));
+            let lowest = self.by_session.get(&key).and_then(|slots| slots.lowest_taken(clock));
             match lowest {
                 Some((slot, id)) if slot == noted && are_released(key) => return Some((slot, id)),
-                Some((slot, _)) if slot == noted => after = Some((noted, key)),
+                Some((slot, _)) if slot == noted => {
+                    after = Some((noted, key));
+                    self.passed = Some((now, (noted, key)));
+                }
                 lowest => {
                     self.ended.remove(&(noted, key));
                     self.ended.extend(lowest.map(|(slot, _)| (slot, key)));
@@ -100,10 +106,50 @@ mod tests {
             slots.insert(session, 2, 1, deadline);
             slots.end(session);
             slots.remove(session, 1);
-            let found = slots.lowest_ended(UnixMs::ZERO, |_| true);
+            let found = slots.lowest_ended((UnixMs::ZERO, UnixMs::ZERO), |_| true, &mut 10);
             assert_eq!(found, Some((1, 2)), "its next number");
             slots.remove(session, 2);
         }
         assert!(slots.is_empty() && slots.ended.is_empty());
+    }
+    /// A turn serves up to 64 requests, and searches for each of them. The sessions that have a grace left have lower
+    /// numbers than the one whose hold is free.
+    #[test]
+    fn the_searches_of_a_turn_look_once_at_each_session_that_has_a_grace_left_and_share_their_looks() {
+        const LOOKS: usize = 1000;
+        for (in_grace, found, looks_left) in [(100_u32, 64, LOOKS - 100 - 64), (1000, 0, 0), (5000, 0, 0)] {
+            let session = |number: u32| SessionKey::Connection(ClientId(u64::from(number)));
+            let mut slots = BoundSlots::default();
+            for number in (0..=in_grace).rev() {
+                slots.insert(session(number), u64::from(number), number, UnixMs::new(1000));
+                slots.end(session(number));
+            }
+            let asked = std::cell::Cell::new(0);
+            let are_released = |key| {
+                asked.set(asked.get() + 1);
+                key == session(in_grace)
+            };
+            let mut looks = LOOKS;
+            let mut find = || slots.lowest_ended((UnixMs::ZERO, UnixMs::ZERO), are_released, &mut looks);
+            let lowest: Vec<_> = (0..64).filter_map(|_| find()).collect();
+            assert_eq!(lowest, vec![(in_grace, u64::from(in_grace)); found]);
+            assert_eq!((asked.get(), looks), (LOOKS - looks_left, looks_left), "{in_grace} sessions with a grace");
+        }
+    }
+
+    /// A session that ends, and a later time, may have a free hold among those that a search has passed.
+    #[test]
+    fn a_search_begins_again_when_a_lower_number_is_listed_and_at_another_time() {
+        let mut slots = BoundSlots::default();
+        let [first, second] = [1, 2].map(|number| SessionKey::Connection(ClientId(number)));
+        let at = |ms| (UnixMs::ZERO, UnixMs::new(ms));
+        slots.insert(second, 5, 5, UnixMs::new(1000));
+        slots.end(second);
+        assert_eq!(slots.lowest_ended(at(1), |_| false, &mut 10), None);
+        assert_eq!(slots.lowest_ended(at(2), |key| key == second, &mut 10), Some((5, 5)));
+        assert_eq!(slots.lowest_ended(at(2), |_| false, &mut 10), None);
+        slots.insert(first, 3, 3, UnixMs::new(1000));
+        slots.end(first);
+        assert_eq!(slots.lowest_ended(at(2), |key| key == first, &mut 10), Some((3, 3)));
     }
 }
