@@ -427,10 +427,10 @@ impl SessionHolds {
 
     /// Frees at most `most` bindings of holds that are gone. Returns the sessions whose last binding was among them.
     pub(crate) fn take_apart(&mut self, most: usize) -> Vec<SessionKey> {
-        // No one reads these lists any more, and removing a session from a long list takes time.
+        // No one reads these lists any more, and removing a session from a long list takes time. After the first piece
+        // they are empty, and removing a session from them changes nothing.
         self.ended.clear();
         self.times = EndedTimes::default();
-        self.sessions.values_mut().for_each(|session| session.shares_deadlines = false);
         self.ended_sum.set(None);
         let ids: Vec<HoldId> = self.bindings.keys().copied().take(most).collect();
         ids.into_iter().filter_map(|id| self.remove(id)).collect()

@@ -345,6 +345,17 @@ fn the_end_of_one_of_many_sessions_is_found_without_a_search() {
     assert!(many < few * 50, "{many:?} with 20,000 ended sessions, {few:?} with 8");
 }
 
+/// A piece costs the same however many sessions are left: the bindings of a large lock are freed in many pieces.
+#[test]
+fn a_piece_of_the_bindings_that_are_freed_changes_no_session_that_is_left() {
+    let mut bound = crowd(100);
+    for left in (0..100).rev() {
+        assert_eq!(bound.take_apart(1).len(), 1);
+        assert!(bound.sessions.values().all(|session| session.shares_deadlines), "{left} are left");
+        assert_eq!((bound.sessions(), bound.has_ended()), (left, false));
+    }
+}
+
 /// The token of a hold tells its session. An ambiguous token does not, so the owner's binding is looked up.
 #[test]
 fn a_token_is_ambiguous_when_two_holds_had_it_at_once() {
