@@ -56,6 +56,9 @@ pub struct MemorySurroundings {
     pub user: Option<Vec<u8>>,
     /// The states of users that are not enabled.
     pub lost_users: BTreeMap<Vec<u8>, UserState>,
+    /// A key that gets another type as soon as the engine's look at another one removes that one, because it has
+    /// expired: a callback of another module does that.
+    pub meddles_with: Option<KeyName>,
     /// Whether expired keys stay, as on a replica and while a file is loaded.
     pub keeps_expired: bool,
     /// The `RELEASE` that runs. It may be replicated verbatim.
@@ -286,6 +289,14 @@ impl MemoryKeyspace {
         }
     }
 
+    fn meddle(&mut self) {
+        if self.keys.has_removed()
+            && let Some(other) = self.keys.meddles_with.take()
+        {
+            self.keys.set_other(&other);
+        }
+    }
+
     /// Removes all expired keys.
     pub fn expire_actively(&mut self) {
         self.keys.expire_some(0, usize::MAX);
@@ -331,11 +342,15 @@ impl Keyspace for MemoryKeyspace {
     }
 
     fn peek<R>(&mut self, name: Name<'_>, look: impl FnOnce(&Lock) -> R) -> Result<R, WrongType> {
-        self.keys.peek(name, look)
+        let seen = self.keys.peek(name, look);
+        self.meddle();
+        seen
     }
 
     fn permission(&mut self, name: Name<'_>) -> Permission {
-        Keyspace::permission(&mut self.keys, name)
+        let permission = Keyspace::permission(&mut self.keys, name);
+        self.meddle();
+        permission
     }
 
     fn has_removed(&self) -> bool {

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use crate::engine::inputs::command::{Nothing, OnLock};
 use crate::engine::inputs::join::{Decided, Entered, wait_or_refuse};
-use crate::engine::inputs::several::{Granted, State};
+use crate::engine::inputs::several::{Granted, MAX_LOOKS, State};
 use crate::engine::keyspace::Keyspace;
 use crate::engine::state::budget::Budget;
 use crate::engine::state::call::Call;
@@ -56,12 +56,22 @@ impl<T> Engine<T> {
     ) -> Result<Decided, Fault> {
         let now = call.now;
         let session = request.session_key(call.client);
-        let mut states: SmallVec<[State; 8]> = SmallVec::new();
-        let mut is_queued = false;
-        for name in names {
-            let id = self.look_up(*name);
-            is_queued |= self.head_of(id).is_some();
-            states.push(self.state(space, id, *name, &request.owner, request.id.as_deref(), now)?);
+        let (mut states, mut is_queued) = (SmallVec::<[State; 8]>::new(), false);
+        for look in 1..=MAX_LOOKS {
+            let mut has_removed = false;
+            for name in names {
+                let id = self.look_up(*name);
+                is_queued |= self.head_of(id).is_some();
+                states.push(self.state(space, id, *name, &request.owner, request.id.as_deref(), now)?);
+                has_removed |= space.has_removed();
+            }
+            if !has_removed {
+                break;
+            }
+            if look == MAX_LOOKS {
+                return Err(Fault::NotNow);
+            }
+            states.clear();
         }
         let recorded: SmallVec<[_; 8]> = states.iter().filter_map(|state| state.recorded()).collect();
         if recorded.len() == names.len()

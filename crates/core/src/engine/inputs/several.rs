@@ -67,6 +67,8 @@ pub(super) enum Tried {
 enum Found {
     /// All locks are free.
     Free,
+    /// All locks were free, but the server has removed an expired key during the look.
+    Unsure,
     /// The owner has all of them by this request: the highest token.
     Recorded(Token),
     /// The lock with this index is in the way.
@@ -79,6 +81,10 @@ enum Found {
 
 /// A timer looks at the clock after a request for more locks than this number.
 const FEW: usize = 8;
+
+/// How often the locks of a request are looked at, at most. If the server has removed an expired key meanwhile, a
+/// callback of another module may have changed a lock that was looked at before.
+pub(super) const MAX_LOOKS: u32 = 4;
 
 impl<T> Engine<T> {
     /// Grants a request for several locks, if it is the head of this queue and of all its others. If it leaves its
@@ -118,7 +124,7 @@ impl<T> Engine<T> {
         let (records, start, request) = (waiter.records.clone(), waiter.in_the_way, waiter.request.clone());
         budget.should_yield |= records.len() > FEW;
         match self.look_at_all(space, (id, &request), &records, start, (now, budget)) {
-            Found::Later => Tried::Waits,
+            Found::Later | Found::Unsure => Tried::Waits,
             Found::InTheWay(index) => {
                 self.parts.waiters.set_in_the_way(id, index);
                 if let Some(record) = records.get(index) {
@@ -169,6 +175,25 @@ impl<T> Engine<T> {
         start: usize,
         (now, budget): (Now, &mut Budget),
     ) -> Found {
+        for _ in 0..MAX_LOOKS {
+            match self.look_once(space, (waiter, request), records, start, (now, &mut *budget)) {
+                Found::Unsure => {}
+                found => return found,
+            }
+        }
+        records.iter().take(1).for_each(|id| self.mark_due(*id));
+        Found::Later
+    }
+
+    fn look_once<S: Keyspace>(
+        &mut self,
+        space: &mut S,
+        (waiter, request): (WaiterId, &Request),
+        records: &[RecordId],
+        start: usize,
+        (now, budget): (Now, &mut Budget),
+    ) -> Found {
+        let mut has_removed = false;
         // The holds that the owner has by this request: the highest token, how many, and the index of one lock.
         let mut recorded: Option<(Token, usize, usize)> = None;
         let mut can_be_bound = true;
@@ -182,7 +207,9 @@ impl<T> Engine<T> {
                 self.mark_due(*id);
                 return Found::Later;
             }
-            match self.query_permission(space, *id, name) {
+            let permission = self.query_permission(space, *id, name);
+            has_removed |= space.has_removed();
+            match permission {
                 Permission::Full => {}
                 Permission::ReleaseOnly => {
                     self.parts.waiters.set_in_the_way(waiter, index);
@@ -194,7 +221,9 @@ impl<T> Engine<T> {
                 }
                 Permission::Elsewhere => return Found::Fault(Fault::TryAgain),
             }
-            match self.state(space, Some(*id), name, &request.owner, request.id.as_deref(), now) {
+            let state = self.state(space, Some(*id), name, &request.owner, request.id.as_deref(), now);
+            has_removed |= space.has_removed();
+            match state {
                 Err(fault) => return Found::Fault(fault),
                 Ok(State::Free) => {}
                 Ok(State::Recorded(token, lease)) => {
@@ -206,6 +235,7 @@ impl<T> Engine<T> {
             }
         }
         match recorded {
+            None if has_removed => Found::Unsure,
             None => Found::Free,
             Some((_, count, _)) if count == records.len() && request.session != BindTo::Nothing && !can_be_bound => {
                 Found::Fault(Fault::SessionLease)
@@ -216,7 +246,8 @@ impl<T> Engine<T> {
         }
     }
 
-    /// Releases holds whose sessions have ended, on a lock that is not open. Returns whether none is left.
+    /// Releases holds whose sessions have ended, on a lock that is not open. Returns whether none is left, and opening
+    /// the key has not removed it because it had expired.
     fn release_all_ended<S: Keyspace>(
         &mut self,
         space: &mut S,
@@ -228,14 +259,14 @@ impl<T> Engine<T> {
         // A key of another type is left to the visit that the caller schedules.
         let Ok(mut visit) = self.open(space, Some(id), name, None, (now, budget)) else { return false };
         visit.release_ended();
-        let mut has_ended = false;
+        let (mut has_ended, was_removed) = (false, visit.open.was_removed());
         if let Some(record) = &mut visit.record {
             has_ended = record.bound.has_ended();
             // A hold that was released may have been the next to be extended.
             visit.parts.backlog.schedule_renewal(record);
         }
         visit.close();
-        !has_ended
+        !has_ended && !was_removed
     }
 
     pub(super) fn state<S: Keyspace>(
