@@ -13,7 +13,7 @@ pub const ACQUIRE: Spec = acquiring("DLOCK.ACQUIRE", "Acquires a lock exclusivel
 pub const RACQUIRE: Spec = acquiring("DLOCK.RACQUIRE", "Acquires a lock exclusively, or enters it once more.");
 /// Shared, reentrant.
 pub const RLOCK: Spec = acquiring("DLOCK.RLOCK", "Acquires a lock for reading, or enters it once more.");
-/// The write side of [`RLOCK`], identical to [`RACQUIRE`].
+/// The write side of [`RLOCK`], like [`RACQUIRE`]; only the id of a `REQUEST` tells them apart.
 pub const WLOCK: Spec = acquiring("DLOCK.WLOCK", "Acquires a lock for writing, or enters it once more.");
 /// Shared, up to a limit.
 pub const SACQUIRE: Spec = Spec {
