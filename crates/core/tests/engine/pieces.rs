@@ -96,6 +96,25 @@ fn a_tick_gets_a_share_of_the_servers_work_and_not_of_the_time_that_other_progra
     }
 }
 
+/// Commands on many connections may come between two ticks: a list with a place for each `RESTORE` would grow faster
+/// than the timer works it off.
+#[test]
+fn a_key_that_is_restored_again_and_again_waits_for_one_check() {
+    let mut server = Server::new();
+    let keys = ["first", "second", "third"];
+    let restore = |server: &mut Server, key| server.engine.input(Input::Restored(name(key)), server.space.now());
+    let checks = |server: &mut Server| {
+        server.space.us_per_open = 1;
+        let before = server.space.now().us();
+        server.tick();
+        server.space.now().us() - before
+    };
+    for _ in 0..2 {
+        (0..100).for_each(|_| keys.iter().for_each(|key| restore(&mut server, key)));
+        assert_eq!([checks(&mut server), checks(&mut server)], [3, 0]);
+    }
+}
+
 type Act<'a> = &'a dyn Fn(&mut Server);
 
 fn keys() -> impl Iterator<Item = String> {

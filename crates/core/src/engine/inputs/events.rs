@@ -58,12 +58,7 @@ impl<T> Engine<T> {
                     self.forget_lock(id);
                 }
             }
-            Input::Restored(name) => {
-                // A key that is restored again and again needs one check.
-                if self.parts.backlog.last_ttl() != Some(name) {
-                    self.parts.backlog.correct_ttl(name.db, name.key.into());
-                }
-            }
+            Input::Restored(name) => self.parts.backlog.correct_ttl(name.db, name.key.into()),
             Input::ClientGone(client) => {
                 let grace = self.parts.settings.session_grace;
                 self.end_session(SessionKey::Connection(client), None, SessionEnd { at: now.ms(), grace });

@@ -13,7 +13,7 @@ use crate::engine::state::ids::RecordId;
 use crate::engine::state::records::attention::Attention;
 use crate::engine::state::records::attention::{Due, Lane};
 use crate::engine::state::records::record::Record;
-use crate::{ClientId, Name, Now, UnixMs};
+use crate::{ClientId, Now, UnixMs};
 
 /// The client whose account pays for work that no client waits for. Servers give no client this id.
 const NOBODY: ClientId = ClientId(0);
@@ -32,6 +32,8 @@ pub(crate) struct Backlog {
     lanes: Lanes,
     /// Keys whose TTL the engine has to check, because the key was restored or swapped.
     ttls: VecDeque<(i32, Rc<[u8]>)>,
+    /// The keys in `ttls`: each is there once, however often it is restored.
+    ttl_keys: BTreeSet<(i32, Rc<[u8]>)>,
     /// The timer has more to do, but not before this time.
     pub not_before: UnixMs,
     /// How long the server had worked when the last tick ended, if it has left something to do.
@@ -158,26 +160,25 @@ impl Backlog {
 
     /// Schedules a check of the TTL of a key.
     pub(crate) fn correct_ttl(&mut self, db: i32, key: Rc<[u8]>) {
-        self.ttls.push_back((db, key));
-    }
-
-    /// Returns the last of the keys whose TTL waits for a check.
-    pub(crate) fn last_ttl(&self) -> Option<Name<'_>> {
-        self.ttls.back().map(|(db, key)| Name { db: *db, key })
+        if self.ttl_keys.insert((db, Rc::clone(&key))) {
+            self.ttls.push_back((db, key));
+        }
     }
 
     /// Takes the next key whose TTL waits for a check.
     pub(crate) fn next_ttl(&mut self) -> Option<(i32, Rc<[u8]>)> {
-        let next = self.ttls.pop_front();
-        if next.is_some() && self.ttls.is_empty() {
+        let next = self.ttls.pop_front()?;
+        self.ttl_keys.remove(&next);
+        if self.ttls.is_empty() {
             self.ttls.shrink_to(TTLS_KEPT);
         }
-        next
+        Some(next)
     }
 
     /// Forgets the keys whose TTL waits for a check: a replica corrects no TTL.
     pub(crate) fn forget_ttls(&mut self) {
         self.ttls.clear();
+        self.ttl_keys.clear();
     }
 }
 
@@ -211,8 +212,8 @@ impl Backlog {
     }
 
     /// Returns the keys whose TTL waits for a check.
-    pub(crate) fn ttls(&self) -> impl Iterator<Item = Name<'_>> {
-        self.ttls.iter().map(|(db, key)| Name { db: *db, key })
+    pub(crate) fn ttls(&self) -> impl Iterator<Item = crate::Name<'_>> {
+        self.ttls.iter().map(|(db, key)| crate::Name { db: *db, key })
     }
 
     /// Returns whether a record is where its fields say.
