@@ -31,6 +31,15 @@ def proxy() -> Iterator[CuttingProxy]:
 
 
 @pytest.fixture
+def delay() -> Iterator[Delay]:
+    """A proxy to the server, which keeps a command back."""
+    delay = Delay()
+    yield delay
+    delay.deliver()
+    delay.close()
+
+
+@pytest.fixture
 def client_by_proxy(kit: Kit, proxy: CuttingProxy) -> Any:
     """A client that connects through the proxy."""
     return kit.client_of(proxy.address)
@@ -46,6 +55,98 @@ async def test_an_acquisition_whose_reply_is_lost_is_granted_once(
     assert (info(client, "job")["count"], info(client, "job")["token"]) == (1, lock.token)
     await lock.release()
     assert not client.exists("job")
+
+
+def calls(client: redis.Redis, name: str) -> int:
+    """Returns how often the server has executed a command."""
+    return int(client.info("commandstats").get(f"cmdstat_dlock.{name}", {"calls": 0})["calls"])
+
+
+@pytest.mark.parametrize("kind", ["lease", "named session", "read", "write", "reentrant", "semaphore", "several"])
+async def test_a_request_that_arrives_after_the_release_leaves_no_hold(
+    kit: Kit, client: redis.Redis, delay: Delay, kind: str
+) -> None:
+    own = kit.client_of(delay.address)
+    name = {"read": "rlock", "write": "wlock", "reentrant": "racquire"}.get(kind, "acquire")
+    module: Any = redis_dlock if isinstance(own, Plain) else redis_dlock.asyncio
+    its = own._inner if isinstance(own, Plain) else own
+    session = kit.session(client=own, timeout=20)
+    lock: Any
+    if kind == "semaphore":
+        name, lock = "sacquire", module.DSemaphore(its, "job", 1, timeout=600).permit()
+    elif kind == "several":
+        # The object that `acquire_all` makes and then acquires.
+        name, lock = "macquire", module.acquire_all.__globals__["AllOf"](its, ["job", "other"], timeout=600)
+    elif kind == "named session":
+        await session.open()
+        lock = kit.extra("job", client=own, session=session)
+    else:
+        settings = {"reentrant": True} if kind == "reentrant" else {"mode": kind} if kind in ("read", "write") else {}
+        lock = kit.extra("job", client=own, timeout=600, **settings)
+    lock = Plain(lock) if isinstance(own, Plain) and not isinstance(lock, Plain) else lock
+    delay.keep("REQUEST", breaks=True)
+    assert await lock.acquire(blocking=False)
+    await lock.release()
+    assert not client.exists("job", "other")
+    before = calls(client, name)
+    delay.deliver()
+    await asyncio.to_thread(soon, "the copy arrives", lambda: calls(client, name) > before)
+    await asyncio.to_thread(soon, "nobody has the lock", lambda: not client.exists("job", "other"))
+    if kind == "named session":
+        await session.close()
+
+
+@pytest.mark.parametrize("arrives", ["held", "released"])
+async def test_a_re_entry_that_arrives_late_leaves_no_hold(
+    kit: Kit, client: redis.Redis, delay: Delay, arrives: str
+) -> None:
+    def deliver() -> None:
+        before = calls(client, "racquire")
+        delay.deliver()
+        soon("the copy arrives", lambda: calls(client, "racquire") > before)
+
+    lock = kit.extra("job", client=kit.client_of(delay.address), timeout=600, reentrant=True)
+    assert await lock.acquire()
+    delay.keep("REQUEST", breaks=True)
+    assert await lock.acquire() and await lock.acquire()
+    if arrives == "held":
+        deliver()
+        assert info(client, "job")["count"] == 4
+    for _ in range(3):
+        assert client.exists("job")
+        await lock.release()
+    if arrives == "released":
+        deliver()
+    await asyncio.to_thread(soon, "nobody has the lock", lambda: not client.exists("job"))
+
+
+async def test_a_request_that_may_arrive_late_ends_no_other_hold_of_its_owner(
+    kit: Kit, client: redis.Redis, delay: Delay
+) -> None:
+    """A second lock object has entered the lock as the same owner, before the first one releases it."""
+    lock = kit.extra("job", client=kit.client_of(delay.address), timeout=600, mode="read")
+    other = kit.extra("job", timeout=600, mode="read")
+    delay.keep("REQUEST", breaks=True)
+    assert await lock.acquire() and await other.acquire(token=lock.owner)
+    await lock.release()
+    await asyncio.sleep(1.2)
+    assert await other.owned()
+    await other.release()
+
+
+async def test_a_request_that_may_arrive_late_ends_no_later_hold_of_its_owner(
+    kit: Kit, client: redis.Redis, delay: Delay
+) -> None:
+    """A second lock object gets the lock as the same owner, after the first one has released it."""
+    lock, other = kit.extra("job", client=kit.client_of(delay.address), timeout=600), kit.extra("job", timeout=600)
+    delay.keep("REQUEST", breaks=True)
+    assert await lock.acquire()
+    owner = lock.owner
+    await lock.release()
+    assert await other.acquire(token=owner)
+    await asyncio.sleep(1.2)
+    assert await other.owned()
+    await other.release()
 
 
 async def test_a_session_whose_reply_is_lost_is_bound_to_the_next_connection(

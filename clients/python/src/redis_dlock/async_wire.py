@@ -9,7 +9,7 @@ from typing import Any
 
 from redis.exceptions import NoPermissionError, ResponseError, TimeoutError
 
-from . import redis_py
+from . import owners, redis_py
 from .acquisition import Acquisition, Debt, Replicas
 from .async_talk import BUSY, Line, Talk, cancel, in_background, replies, start
 from .async_way import Way, in_time
@@ -101,6 +101,30 @@ class Wire(Way):
     async def _told(self, commands: list[Command], hold: Hold[Line], until: float) -> None:
         await self.undone(hold, until)
         await self.ask(commands, until)
+
+    async def release_late(self, owner: bytes, alive: list[Command], releases: list[Command]) -> None:
+        """Releases in the background what a copy of a request takes after the release of its hold. Not while the hold
+        is `alive`, since another lock object may have entered it, and not if a caller has named the owner."""
+
+        async def release() -> None:
+            for pause in redis_py.SEES_AN_END:
+                await asyncio.sleep(pause)
+                if owner in owners.named:
+                    return
+                await self._insist(alive, releases, time.monotonic() + redis_py.CLEANING)
+
+        await in_background(release(), 0.0)
+
+    async def _insist(self, alive: list[Command], releases: list[Command], until: float) -> None:
+        outage = redis_py.Outage()
+        while True:
+            try:
+                if set(await self.ask(alive, until)) == {None}:
+                    await self.ask(releases, until)
+                return
+            except (*redis_py.LOST, redis_py.Unreachable) as error:
+                pause = outage.pause(until - time.monotonic(), error)
+            await asyncio.sleep(pause)
 
     async def _give_up(self, attempt: Acquisition, seconds: float) -> None:
         line, attempt.connection = attempt.connection, None

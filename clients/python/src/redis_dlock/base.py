@@ -217,6 +217,8 @@ class LockBase(Scripts, Generic[C]):
         waits = blocking and (patience is None or patience > 0)
         check_limit("blocking_timeout", patience)
         owner = owners.new(self.label) if token is None else redis_py.encoder(self.redis).encode(token)
+        if token is not None:
+            owners.named.append(owner)
         ends = None if patience is None or not waits else now + patience
         session = not self.timeout if self.session is None else self.session is True
         limits = Limits(now, ends, waits, self.outage, self.wait_slice)
@@ -293,6 +295,8 @@ class LockBase(Scripts, Generic[C]):
             late=list(attempt.late),
             home=attempt.home,
             openings=attempt.openings,
+            is_own=attempt.owners is not None,
+            is_copied=attempt.course.may_be_granted,
             # Counted from now, which is late enough: the grant came before.
             stays_until=time.monotonic() + self.at_least if self.at_least else -math.inf,
         )
@@ -337,7 +341,7 @@ class LockBase(Scripts, Generic[C]):
 
     def _in_doubt(self, hold: Hold[C]) -> bool:
         """Returns whether the server may count an entry that the caller does not have."""
-        return hold.token is not None and (hold.unsure or hold.undoing is not None)
+        return hold.token is not None and (hold.unsure or hold.is_entered_late or hold.undoing is not None)
 
     def _leaves_to_last(self, hold: Hold[C], entries: int) -> bool:
         """Counts an inner release that is not sent, or not again: the last release releases all entries. Returns False if
@@ -347,6 +351,15 @@ class LockBase(Scripts, Generic[C]):
         hold.doubts()
         hold.entries -= entries
         return True
+
+    def _may_be_held_late(self, hold: Hold[C]) -> bool:
+        """Returns once whether a copy of the request of a hold that ends may take the lock again."""
+        is_copied, hold.is_copied = hold.is_copied, False
+        return is_copied and hold.is_own and not hold.forked() and time.monotonic() >= hold.stays_until
+
+    def _release_late(self, hold: Hold[C]) -> list[Command]:
+        """Returns the commands that release what a late copy of the request took."""
+        return self._target.release(hold.owner, None, owners.new_request(), 1, every=True)
 
     def _release_later(self, hold: Hold[C]) -> None:
         """Has the session release the hold, if the hold is bound to one: otherwise the session would keep it."""

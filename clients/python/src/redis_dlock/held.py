@@ -54,6 +54,8 @@ class Held(LockBase[Line]):
         except ResponseError as error:
             self._refused(attempt, error)
         if attempt.token == hold.token:
+            if attempt.course.may_be_granted:
+                hold.is_copied = hold.is_entered_late = True
             if self._entered(hold):
                 # Without an answer, the hold stays certain for as long as it was.
                 with contextlib.suppress(*redis_py.LOST, ResponseError):
@@ -218,6 +220,8 @@ class Held(LockBase[Line]):
         for line in hold.connections():
             line.close()
         hold.unbinds()
+        if self._may_be_held_late(hold):
+            self._wire.release_late(hold.owner, self._left(hold), self._release_late(hold))
 
     def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
         """Adds these seconds to the time that is left. With `replace_ttl`, sets the time that is left to these

@@ -67,6 +67,13 @@ class Hold(Generic[C]):
     entries: int = 1
     # The number that came with a permit.
     slot: int | None = None
+    # Whether the owner was made for it. One that the caller has named may have another hold after this one.
+    is_own: bool = False
+    # Whether a copy of its request, or of a re-entry, got no answer: the copy may be executed after the release.
+    is_copied: bool = False
+    # Whether a copy of a re-entry got no answer: after the owner's next request, the copy would count as one more entry.
+    # The last release then releases all entries.
+    is_entered_late: bool = False
     # The release that was not answered yet: its id, and the number of entries that it releases.
     releasing: tuple[str, int] | None = None
     # Whether that release was sent, and so may have been executed.

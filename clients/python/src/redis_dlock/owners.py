@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import os
 import socket
+from collections import deque
 
 from . import options
 
 # How many random bytes the name of a request has.
 _REQUEST = 16
 _numbers = itertools.count(1)
+# The owners that callers have named last. They may have other holds than the one for which an owner was made.
+named: deque[bytes] = deque(maxlen=1000)
 
 
 def new(label: str | None = None) -> bytes:

@@ -69,6 +69,8 @@ ANSWER = 5.0
 # waits if the server may answer.
 CLEANING = 5.0
 CLEANING_SEEN = 0.05
+# How long after the end of its connection a command may be executed, in seconds: on the same machine, and at most.
+SEES_AN_END = (0.02, 1.0)
 # How long an interpreter or event loop that ends waits for the cleanup, in seconds.
 CLEANING_AT_END = 2.0
 

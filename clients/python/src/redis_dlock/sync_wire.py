@@ -15,7 +15,7 @@ from typing import Any
 
 from redis.exceptions import NoPermissionError, ResponseError, TimeoutError
 
-from . import redis_py
+from . import owners, redis_py
 from .acquisition import Acquisition, Debt, Replicas
 from .commands import Command
 from .errors import ReplicasError
@@ -117,6 +117,32 @@ class Wire(Way):
         _clearings.add(telling)
         telling.start()
         telling.wait(time.monotonic() + redis_py.CLEANING_SEEN)
+
+    def release_late(self, owner: bytes, alive: list[Command], releases: list[Command]) -> None:
+        """Releases in the background what a copy of a request takes after the release of its hold. Not while the hold
+        is `alive`, since another lock object may have entered it, and not if a caller has named the owner."""
+
+        def release() -> None:
+            for pause in redis_py.SEES_AN_END:
+                time.sleep(pause)
+                if owner in owners.named:
+                    return
+                self._insist(alive, releases, time.monotonic() + redis_py.CLEANING)
+
+        releasing = Work(release)
+        _clearings.add(releasing)
+        releasing.start()
+
+    def _insist(self, alive: list[Command], releases: list[Command], until: float) -> None:
+        outage = redis_py.Outage()
+        while True:
+            try:
+                if set(self.ask(alive, until)) == {None}:
+                    self.ask(releases, until)
+                return
+            except (*redis_py.LOST, redis_py.Unreachable) as error:
+                pause = outage.pause(until - time.monotonic(), error)
+            time.sleep(pause)
 
     def _clear(self, attempt: Acquisition, debt: Debt) -> None:
         if not debt.begins():
