@@ -46,6 +46,9 @@ async function acquire(client, target, terms) {
   }
 }
 
+/** The most former owners of a request that are released. The hold of an older one ends with its connection. */
+const MOST_FORMER = 16;
+
 class Acquisition {
   #client;
   #target;
@@ -184,45 +187,50 @@ class Acquisition {
    */
   async #request(heart) {
     const [client, target, terms, bound] = [this.#client, this.#target, this.#terms, this.#bound];
-    const owner = newOwner(terms.owner);
     void client.learn(); // its reply comes before that of the command
     const selected = client.database();
     const inThis = () => inDatabase(client, selected ?? client.database());
     const named = heart && { heart, id: heart.id, openings: heart.openings };
     const before = client.repeats();
-    const command = commandOf(target, owner, terms, named?.id);
     const tries = new Tries(client, target.keys[0] ?? '', bound);
+    /** @type {Request} */
+    const request = {
+      ...{ client, target, terms, bound, heart, attempt: this.#attempt, step: this.#step },
+      ...{ ...asNewOwner(target, terms, named?.id), former: [] },
+    };
     try {
-      const request = { client, target, owner, command, terms, bound, heart, attempt: this.#attempt, step: this.#step };
       const grant = await grantOf(request, tries);
       this.#step = request.step;
       bound.signal.throwIfAborted();
       if (!grant) throw this.notGranted();
       const isCopied = this.#attempt.isOpen || client.repeats() !== before;
-      return this.#granted(grant, { owner, named, tries, isCopied, client: grant.connection ? undefined : inThis() });
+      const place = grant.connection ? undefined : inThis();
+      return this.#granted(grant, { request, named, tries, isCopied, client: place });
     } catch (error) {
       if (bound.signal.aborted) this.over();
-      await this.#undo(error, { owner, heart, tries, client: inThis() });
+      await this.#undo(error, { request, tries, client: inThis() });
       throw error;
     }
   }
 
   /**
    * @param {Grant} grant
-   * @param {{ owner: string, named: import('./hold.js').Granted['named'], tries: Tries, isCopied: boolean,
+   * @param {{ request: Request, named: import('./hold.js').Granted['named'], tries: Tries, isCopied: boolean,
    *   client: Client | undefined }} of `isCopied`: a copy of the command may be executed after the release
    */
-  #granted({ token, slot, connection, acknowledged, isLate }, { owner, named, tries, isCopied, client }) {
+  #granted({ token, slot, connection, acknowledged, isLate }, { request, named, tries, isCopied, client }) {
+    const { owner, former } = request;
     const [target, terms, attempt] = [this.#target, this.#terms, this.#attempt];
     if (acknowledged < terms.replicas) throw new TooFewReplicas(target.resource, acknowledged, terms.replicas);
     const own = terms.session ? connection : undefined;
     if (own) tries.give(own);
-    const late = own ? tries.giveRest() : [];
     const place = client ?? inDatabase(this.#client, connection?.database);
     const [sent, isOpen] = [attempt.since, attempt.mayChange];
     const releaseLate = () => void cleanUpLate(place, target.releaseAll(owner), named?.heart);
+    // The end of its connection releases the hold of a former owner, but with `dlock.session-grace` later.
+    if (former.length > 0) void cleanUpLate(place, target.releaseAll(...former), named?.heart);
     const afterwards = isCopied ? releaseLate : undefined;
-    const lock = new Lock({ client: place, target, owner, token, slot, sent, isOpen, terms, own, late, named, afterwards });
+    const lock = new Lock({ client: place, target, owner, token, slot, sent, isOpen, terms, own, named, afterwards });
     if (!isLate) tries.end();
     return lock;
   }
@@ -231,14 +239,14 @@ class Acquisition {
    * Leaves nothing behind: the lock may have been granted nevertheless.
    *
    * @param {unknown} error
-   * @param {{ owner: string, heart: import('./heart.js').Heart | undefined, tries: Tries, client: Client }} of
+   * @param {{ request: Request, tries: Tries, client: Client }} of
    */
-  async #undo(error, { owner, heart, tries, client }) {
-    if (error instanceof NotGranted && !this.#attempt.isOpen) {
+  async #undo(error, { request: { owner, former, heart }, tries, client }) {
+    if (error instanceof NotGranted && !this.#attempt.isOpen && former.length === 0) {
       tries.end();
       return;
     }
-    const undone = this.#target.releaseAll(owner);
+    const undone = this.#target.releaseAll(owner, ...former);
     tries.end(undone, this.#terms.replicasTimeout);
     const released = cleanUp(client, undone, heart);
     if (tries.hasLeft) void cleanUpAgain(client, undone, heart, released);
@@ -247,17 +255,30 @@ class Acquisition {
 }
 
 /**
+ * Draws an owner. Returns it with its command.
+ *
  * @param {Target} target
- * @param {string} owner
  * @param {Terms} terms
  * @param {string | undefined} session the id of a named one
  */
-function commandOf(target, owner, terms, session) {
+function asNewOwner(target, terms, session) {
+  const owner = newOwner(terms.owner);
   const command = [...target.acquire(owner), 'PX', String(firstLease(terms)), 'REQUEST', '1'];
   if (terms.maxHold !== Infinity) command.push('MAXHOLD', String(terms.maxHold));
   if (terms.session) command.push('SESSION');
   if (session !== undefined) command.push('SESSIONID', session);
-  return command;
+  return { owner, command };
+}
+
+/**
+ * Goes on as another owner: see `Attempt.orphaned`.
+ *
+ * @param {Request} request
+ */
+function changeOwner(request) {
+  const { owner, former, target, terms } = request;
+  Object.assign(request, asNewOwner(target, terms, undefined));
+  request.former = [...former, owner].slice(-MOST_FORMER);
 }
 
 /**
@@ -302,16 +323,24 @@ async function grantOf(request, tries) {
 }
 
 /**
- * Waits on a connection, and on another one when it can no longer be used.
+ * Waits on a connection, and on another one when it can no longer be used: as another owner, if the attempt says so.
  *
  * @param {Request} request
  * @param {Tries} tries
  * @returns {Promise<Grant | null>}
  */
 async function waitOnEach(request, tries) {
+  const { target } = request;
   for (;;) {
     const grant = await tries.run(async (connection) => {
-      const got = await waitOn(request, connection);
+      const got = await waitOn(request, connection).catch((error) => {
+        if (request.step.isFresh) {
+          tries.give(connection);
+          connection.leave(target.releaseAll(request.owner), AFTERWARDS);
+          changeOwner(request);
+        }
+        throw error;
+      });
       if (got === undefined) tries.close(connection);
       return got;
     });
@@ -431,7 +460,7 @@ async function cleanUpLate(client, releases, heart) {
 async function resume(client, target, terms, { owner, token }) {
   await client.learn(); // it stays in the database that is selected now
   const place = inDatabase(client, client.database());
-  const none = { slot: undefined, isOpen: false, own: undefined, late: [], named: undefined, afterwards: undefined };
+  const none = { slot: undefined, isOpen: false, own: undefined, named: undefined, afterwards: undefined };
   const lock = new Lock({ client: place, target, owner, token, sent: performance.now(), terms, ...none });
   const bound = new Bound({}, terms.signal, () => new Error('over'));
   try {

@@ -5,7 +5,8 @@
  * monotonic clock.
  *
  * Copies of the acquiring command have the same owner and the same REQUEST. A copy without an answer is open: the
- * request may be waiting, may have been granted, or may still be executed.
+ * request may be waiting, may have been granted, or may still be executed. Open copies with SESSION have different
+ * owners.
  */
 
 const { ROUNDED } = require('./validity.js');
@@ -21,7 +22,8 @@ const { ROUNDED } = require('./validity.js');
  *   The rest are outcomes
  * @property {'try' | 'wait' | 'confirm' | 'granted' | 'refused' | 'unreachable' | 'canceled' | 'failed'} what
  * @property {number} [block] the value of BLOCK in ms. 0: without a limit
- * @property {boolean} [isFresh] the command gets a new owner, because the last grant is over
+ * @property {boolean} [isFresh] the command gets a new owner, because the last grant is over, or because a copy may
+ *   still be executed that would bind the hold to another connection
  * @property {number} [until] the time until which the grant is certain
  * @property {Cleanup} [cleanup]
  */
@@ -180,9 +182,7 @@ class Attempt {
     this.#since = undefined;
     const step = this.#again(now);
     if (step.what !== 'try' && step.what !== 'wait') return this.#ended('refused');
-    this.#open.clear();
-    this.#renewals?.clear();
-    return { ...step, isFresh: true };
+    return this.#afresh(step);
   }
 
   /**
@@ -206,6 +206,18 @@ class Attempt {
    */
   cut(now) {
     return this.#since === undefined ? this.#again(now) : { what: 'confirm' };
+  }
+
+  /**
+   * A command with SESSION got no answer on its connection. If the server executes it later, it binds the hold to that
+   * connection, whose end releases the hold. The lock is asked for again, as another owner.
+   *
+   * @param {number} now
+   * @returns {Step}
+   */
+  orphaned(now) {
+    const step = this.#again(now);
+    return step.what === 'try' || step.what === 'wait' ? this.#afresh(step) : step;
   }
 
   /**
@@ -259,6 +271,18 @@ class Attempt {
     const isTry = this.#limit === 'try' || !this.#isAnswered;
     if (!isTry) return this.#waitOr(now);
     return now < this.#end ? { what: 'try' } : this.over(now);
+  }
+
+  /**
+   * Goes on as a new owner, whose holds no earlier command affects.
+   *
+   * @param {Step} step
+   * @returns {Step}
+   */
+  #afresh(step) {
+    this.#open.clear();
+    this.#renewals?.clear();
+    return { ...step, isFresh: true };
   }
 
   /**

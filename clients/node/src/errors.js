@@ -86,6 +86,15 @@ function isNotExecuted(error) {
 }
 
 /**
+ * Whether the error says that a command was sent and has no answer. A server may execute the command later.
+ *
+ * @param {unknown} error
+ */
+function isUnanswered(error) {
+  return !isAnswer(error) && !isNotExecuted(error);
+}
+
+/**
  * Whether one of the commands that had these replies may have been executed.
  *
  * @param {PromiseSettledResult<unknown>[]} replies
@@ -193,6 +202,7 @@ module.exports = {
   isNotExecuted,
   isNotPermitted,
   isOneExecuted,
+  isUnanswered,
   isWrongType,
   mayRepeat,
   writesNothing,

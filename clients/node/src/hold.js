@@ -5,7 +5,7 @@ const { ask, soon } = require('./wire/ask.js');
 const { valuesOf } = require('./wire/connection.js');
 const { Tries } = require('./wire/tries.js');
 const { LockLost, NoAnswer, TooFewReplicas } = require('./errors.js');
-const { isOneExecuted, isWrongType, mayRepeat, writesNothing } = require('./errors.js');
+const { isOneExecuted, isUnanswered, isWrongType, mayRepeat, writesNothing } = require('./errors.js');
 const { Heartbeat } = require('./heartbeat.js');
 const { learnCaps } = require('./info.js');
 const { ofLook, ofRenewal } = require('./limits.js');
@@ -29,13 +29,13 @@ const { ROUNDED } = require('./validity.js');
  * @property {boolean} isOpen another copy of the command may still be executed
  * @property {import('./options.js').Terms} terms
  * @property {Connection | undefined} own the connection that a session is bound to
- * @property {Connection[]} late other connections on which the request is unanswered
  * @property {{ heart: Heart, id: string, openings: number } | undefined} named the named session, with the id that the
  *   command had, and how often the session had been opened before
  * @property {(() => void) | undefined} afterwards called after the release, if a copy of the command may be executed then
  */
 
 const OVERWRITTEN = 'the key is no lock any more';
+const CUT_OFF = 'a connection to which it was being bound has ended';
 const OVER = new Error('the lock was released, or is lost');
 
 /** @implements {Declared} */
@@ -57,10 +57,12 @@ class Lock {
   /** The connection of a session, while it is open. @type {Connection | undefined} */
   #own;
   /**
-   * Connections on which a command that binds the hold is unanswered. If the server executes it later, the hold is
-   * bound there, and ends with that connection. So they stay open for as long as the hold.
+   * Connections on which a command that binds the hold was not answered in time. If the server executes it later, the
+   * hold is bound there, and ends with that connection. So they stay open for as long as the hold.
+   *
+   * @type {Connection[]}
    */
-  #late;
+  #late = [];
   #isBinding = false;
   /** Whether the server may have released the hold: the session's connection has ended, or a binding is unanswered. */
   #isUnbound = false;
@@ -80,7 +82,6 @@ class Lock {
   constructor(granted) {
     this.#granted = granted;
     this.#lease = granted.terms.lease;
-    this.#late = granted.late;
     // The time since the grant is not counted: the lock may stay longer than `atLeast`, never shorter.
     this.#staysUntil = performance.now() + granted.terms.atLeast;
     const [lease, now] = [firstLease(granted.terms), performance.now()];
@@ -458,11 +459,15 @@ class Lock {
         const sent = this.#beats.sends(performance.now(), lease);
         this.#isUnbound = true;
         const commands = target.renew(owner, token, lease).map((renewal) => [...renewal, 'SESSION']);
-        const exchange = connection.exchange(commands);
-        const replies = await this.#within(bound.signal, ({ signal }) => unlessAborted(exchange, signal)).catch((error) => {
-          if (connection.isUnread) this.#keepOpen(connection, tries);
+        const binding = connection.settle(commands);
+        const inTime = this.#within(bound.signal, ({ signal }) => unlessAborted(binding, signal));
+        const settled = await inTime.catch((error) => {
+          if (connection.isUnread) this.#keepOpen(connection, tries, binding);
           throw error;
         });
+        const cutOff = settled.find(isCutOff);
+        if (cutOff) throw this.#lose(CUT_OFF, cutOff.reason);
+        const replies = valuesOf(settled);
         if (replies.includes(null)) throw this.#lose('its session ended with its connection');
         const before = this.#own;
         tries.give(connection);
@@ -484,13 +489,22 @@ class Lock {
    *
    * @param {Connection} connection
    * @param {Tries} tries that made it
+   * @param {Promise<PromiseSettledResult<unknown>[]>} binding the replies
    */
-  #keepOpen(connection, tries) {
+  #keepOpen(connection, tries, binding) {
     // If the other connections are closed, the lock is released or lost, and `tries` closes this one.
     if (this.#isClosed) return;
     // If a release is on its way, the end of the connection would release the lock first: the release finds nothing.
     tries.give(connection);
     this.#late.push(connection);
+    void Promise.all([binding, connection.closed]).then(([settled]) => {
+      if (this.#isOver) return;
+      // The hold may be bound to this connection, or is bound to it when the server executes the command.
+      this.#isUnbound = true;
+      const cutOff = settled.find(isCutOff);
+      if (cutOff || this.#isBinding) this.#lose(CUT_OFF, cutOff?.reason);
+      else void this.#bind();
+    });
   }
 
   #closeAll() {
@@ -569,6 +583,16 @@ class Lock {
     clearTimeout(this.#ending);
     clearTimeout(this.#keeping);
   }
+}
+
+/**
+ * Whether a reply did not come, because the connection has ended.
+ *
+ * @param {PromiseSettledResult<unknown>} reply
+ * @returns {reply is PromiseRejectedResult}
+ */
+function isCutOff(reply) {
+  return reply.status === 'rejected' && isUnanswered(reply.reason);
 }
 
 exports.Lock = Lock;

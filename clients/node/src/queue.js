@@ -2,12 +2,13 @@
 /**
  * Acquires on connections of the package's own. A wait is one command with BLOCK. If its connection breaks or becomes
  * silent, the command is sent again on a new one with the same REQUEST. The wait keeps its place if the server still
- * has the first command in the queue.
+ * has the first command in the queue. With SESSION, the command is sent again as another owner, because the first one
+ * binds the hold to its connection whenever the server executes it.
  */
 
 const { Silent } = require('./wire/tries.js');
 const { soon } = require('./wire/ask.js');
-const { isNotExecuted, isWrongType } = require('./errors.js');
+const { isNotExecuted, isUnanswered, isWrongType } = require('./errors.js');
 const { AGAIN, PROBE_ANSWER, UNNEEDED, ofReplicas, untilProbe } = require('./limits.js');
 const { firstLease } = require('./options.js');
 const { Ending, pause, timer } = require('./time.js');
@@ -21,6 +22,7 @@ const { Ending, pause, timer } = require('./time.js');
  * @property {Client} client
  * @property {Target} target
  * @property {string} owner
+ * @property {string[]} former the owners before, a copy of whose command may still be executed
  * @property {string[]} command without BLOCK, with a REQUEST
  * @property {import('./options.js').Terms} terms
  * @property {import('./time.js').Bound} bound
@@ -48,7 +50,9 @@ const { Ending, pause, timer } = require('./time.js');
  * @returns {Promise<Grant | null | undefined>} null: refused; undefined: the request goes on, on another connection
  */
 async function waitOn(request, connection) {
-  const { attempt } = request;
+  const { attempt, former, target, terms } = request;
+  // Sent ahead of the command, which a hold of a former owner would be in the way of.
+  if (former.length > 0) void connection.settle(target.releaseAll(...former));
   while (request.step.what !== 'refused') {
     const { what, block = 0 } = request.step;
     const isRepeat = attempt.mayBeGranted;
@@ -70,6 +74,7 @@ async function waitOn(request, connection) {
     } catch (error) {
       const now = performance.now();
       if (isGranted) request.step = attempt.lost(now);
+      else if (terms.session && isUnanswered(error)) request.step = attempt.orphaned(now);
       else request.step = isNotExecuted(error) ? attempt.refused(now, copy) : attempt.cut(now);
       throw error;
     }

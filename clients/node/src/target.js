@@ -72,12 +72,12 @@ class Target {
   }
 
   /**
-   * Returns the commands that release all that the owner holds, for an acquisition whose token is not known.
+   * Returns the commands that release all that the owners hold, for an acquisition whose token is not known.
    *
-   * @param {string} owner the owner of this acquisition only
+   * @param {string[]} owners the owners of this acquisition only
    */
-  releaseAll(owner) {
-    return this.keys.map((key) => ['DLOCK.RELEASE', key, owner, 'ALL']);
+  releaseAll(...owners) {
+    return owners.flatMap((owner) => this.keys.map((key) => ['DLOCK.RELEASE', key, owner, 'ALL']));
   }
 
   /**

@@ -4,13 +4,32 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { historiesOf } from './histories.js';
-import { planted, playAttempt, room } from './play.js';
+import { planted, playAttempt, room, said } from './play.js';
 
 const { Attempt } = room('attempt');
 const { written, generated } = historiesOf('attempt');
 assert(written.length > 20 && generated.length > 500);
 for (const history of written) test(history.name, () => playAttempt(Attempt, history));
 test(`${generated.length} histories that were generated`, () => generated.forEach((each) => playAttempt(Attempt, each)));
+
+test('a command with SESSION that has no answer is sent again as another owner', () => {
+  for (const limit of ['try', 'none', 5000]) {
+    const attempt = new Attempt(0, { limit, lease: 9000 });
+    attempt.sends(0);
+    const step = attempt.orphaned(500);
+    assert.equal(said(step), 'fresh try');
+    assert(!attempt.isOpen && !attempt.mayChange);
+    const copy = attempt.sends(600);
+    // The lease counts from the copy that is answered, because the one before has another owner.
+    assert.equal(said(attempt.granted(700, copy)), `granted until ${600 + 9000 - 2}`);
+  }
+});
+
+test('a command with SESSION that has no answer at the limit is cleaned up', () => {
+  const attempt = new Attempt(0, { limit: 5000, lease: 9000 });
+  attempt.sends(0);
+  assert.equal(said(attempt.orphaned(5000)), 'unreachable cleanup leave');
+});
 
 /** Each way in which a package was wrong: the line to change. */
 const PLANTED = {

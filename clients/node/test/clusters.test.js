@@ -5,10 +5,10 @@ import { after, before, describe, test } from 'node:test';
 
 import { DLock, NotGranted } from 'redis-dlock';
 import { Cluster, Redis } from 'ioredis';
-import { createClient, createSentinel } from 'redis';
+import { createClient, createCluster, createSentinel } from 'redis';
 
-import { PATIENT, clientsOf, lookAt, refused, settles, until, untilWaiting, wire } from './fixture.js';
-import { CLUSTERS, cluster, clusterWithReplica, sentinels, start } from './servers.js';
+import { PATIENT, clientsOf, lookAt, refused, settles, sleep, until, untilWaiting, wire } from './fixture.js';
+import { CLUSTERS, cluster, clusterWithReplica, nodeOfCluster, sentinels, start } from './servers.js';
 
 /** Whether a connection waits that has these fields. */
 function isBlocked(list, ...fields) {
@@ -112,6 +112,61 @@ test('waits run as the user that the client of a cluster is logged in as', async
     await (await waiting).release();
   }
 });
+
+/** Opens a client that reaches the server at `port` through a relay, whose address is `there`. `map` leads to it. */
+const THROUGH = {
+  'ioredis, cluster': async (port, there, map) => {
+    const client = new Cluster([there], { natMap: map });
+    await new Promise((resolve) => client.once('ready', resolve));
+    return { client, close: () => client.disconnect() };
+  },
+  'node-redis, cluster': async (port, there, map) => {
+    const client = createCluster({ rootNodes: [{ socket: there }], nodeAddressMap: map });
+    await client.connect();
+    return { client, close: () => client.destroy() };
+  },
+  'ioredis, Sentinel': async (port, there, map) => {
+    const client = new Redis({ name: 'main', sentinels: [await watcherOf(port)], natMap: map });
+    await client.ping();
+    return { client, close: () => client.disconnect() };
+  },
+  'node-redis, Sentinel': async (port, there, map) => {
+    const client = createSentinel({ name: 'main', sentinelRootNodes: [await watcherOf(port)], nodeAddressMap: map });
+    await client.connect();
+    return { client, close: () => client.destroy() };
+  },
+};
+
+/** Starts a sentinel of the server at this port. Returns its address. */
+async function watcherOf(port) {
+  const sentinel = await start({ sentinel: `sentinel monitor main 127.0.0.1 ${port} 1\n` });
+  return { host: '127.0.0.1', port: sentinel.port };
+}
+
+for (const [way, open] of Object.entries(THROUGH)) {
+  test(`${way}: a request of a session that arrives after its connection has ended releases no lock`, async () => {
+    const server = way.endsWith('cluster') ? await nodeOfCluster() : await start();
+    const line = await wire(server.port);
+    const there = { host: '127.0.0.1', port: line.port };
+    const { client, close } = await open(server.port, there, { [`127.0.0.1:${server.port}`]: there });
+    client.on('error', () => {});
+    after(close);
+    line.keep('SESSION');
+    const acquiring = new DLock(client, PATIENT).acquire('job', { session: true, lease: 60_000 });
+    await until('the request is on its way', () => line.kept() > 0);
+    line.drop();
+    const lock = await acquiring;
+    const calls = async () => /cmdstat_dlock.acquire:calls=(\d+)/.exec(await server.run('INFO', 'commandstats'))[1];
+    const before = await calls();
+    line.deliver();
+    await until('the late one has arrived', async () => (await calls()) > before);
+    await sleep(300);
+    assert.equal((await lookAt(server.run, 'job'))?.token, lock.token);
+    assert(!lock.signal.aborted);
+    assert.equal(await lock.release(), true);
+    await server.stop();
+  });
+}
 
 describe('a node of a cluster', { concurrency: 4 }, () => {
   for (const [kind, open] of Object.entries(CLUSTERS)) {

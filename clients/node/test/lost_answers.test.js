@@ -81,6 +81,154 @@ withEachClient(({ open }) => {
     await server.stop();
   });
 
+  /** Fails unless the lock is held, and stays held although the connection of a late copy ends. */
+  async function staysHeld({ run }, lock, what) {
+    await sleep(300);
+    assert.equal((await lookAt(run, 'job'))?.token, lock.token, what);
+    assert(!lock.signal.aborted && lock.remaining > 0, what);
+    assert.equal(await lock.release(), true, what);
+    await until(`${what}: nobody has the lock`, async () => (await run('EXISTS', 'job', 'other')) === 0);
+  }
+
+  // The late copy binds the hold that it gets to its connection, whose end releases the hold.
+  test('a request of a session that arrives after its connection has ended releases no lock', async () => {
+    const server = await start();
+    const line = await wire(server.port);
+    const dlock = new DLock(await open({ at: line.port }), { ...PATIENT, session: true, lease: LONG });
+    const semaphore = dlock.semaphore('job', 3);
+    const ways = {
+      try: () => dlock.acquire('job', { wait: 0 }),
+      wait: () => dlock.acquire('job', { wait: 20_000 }),
+      read: () => dlock.read('job'),
+      write: () => dlock.write('job'),
+      several: () => dlock.acquireAll(['job', 'other']),
+      permits: () => semaphore.acquire({ permits: 2 }),
+      slot: () => semaphore.acquire({ slot: true }),
+      labelled: () => dlock.acquire('job', { owner: 'web-1' }),
+    };
+    const calls = async () => {
+      const all = (await server.run('INFO', 'commandstats')).matchAll(/dlock\.\w*(?:acquire|lock):calls=(\d+)/g);
+      return [...all].reduce((sum, [, each]) => sum + Number(each), 0);
+    };
+    for (const [way, acquire] of Object.entries(ways)) {
+      line.keep('SESSION');
+      const acquiring = acquire();
+      await until('the request is on its way', () => line.kept() > 0);
+      line.drop();
+      const lock = await acquiring;
+      const before = await calls();
+      line.deliver();
+      await until(`${way}: the late one has arrived`, async () => (await calls()) > before);
+      await staysHeld(server, lock, way);
+    }
+    await server.stop();
+  });
+
+  test('a wait of a session that arrives after its connection has ended releases no lock', async () => {
+    const server = await start();
+    const line = await wire(server.port);
+    const dlock = new DLock(await open({ at: line.port }), { ...PATIENT, session: true, lease: LONG });
+    for (const isLate of [true, false]) {
+      await server.run('DLOCK.ACQUIRE', 'job', 'other', 'PX', String(LONG));
+      line.keep('BLOCK');
+      const acquiring = dlock.acquire('job');
+      await until('the wait is on its way', () => line.kept() > 0);
+      line.drop();
+      await untilWaiting(server.run, 'job', 1); // the repeat
+      if (!isLate) line.deliver();
+      await server.run('DLOCK.RELEASE', 'job', 'other');
+      const lock = await acquiring;
+      if (isLate) line.deliver();
+      await staysHeld(server, lock, isLate ? 'behind the grant' : 'before the grant');
+    }
+    await server.stop();
+  });
+
+  test('a session does not wait for its own request that was granted without an answer', async () => {
+    const server = await start();
+    const line = await wire(server.port);
+    const dlock = new DLock(await open({ at: line.port }), { ...PATIENT, session: true, lease: LONG });
+    line.delayEnds(1000);
+    for (const keys of [['job'], ['job', 'other']]) {
+      line.lose('SESSION');
+      const lock = await dlock.acquireAll(keys, { wait: 0 });
+      await sleep(1000);
+      await staysHeld(server, lock, 'granted twice');
+    }
+    assert.equal(line.lost(), 2);
+    await server.stop();
+  });
+
+  // The server still has the first copy in its queue. If it granted that, the lock would stay held for the grace.
+  test('a wait of a session that is repeated after a silence leaves nothing in its own way', async () => {
+    const server = await start({ options: ['--dlock.session-grace', '60000'] });
+    const dlock = new DLock(await open({ at: server.port }), { session: true, outage: 12_000, lease: LONG });
+    await server.run('DLOCK.ACQUIRE', 'job', 'other', 'PX', String(LONG));
+    const clients = async () => (await server.run('CLIENT', 'LIST')).split('\n').filter((each) => each).length;
+    const before = await clients();
+    const acquiring = dlock.acquire('job');
+    await untilWaiting(server.run, 'job', 1);
+    const waiting = () => clientsOf(server.run, 'job', 'queue', 'client');
+    const [first] = await waiting();
+    server.freeze();
+    await sleep(6000); // it is asked after 4 s, for 1 s
+    server.thaw();
+    await until('the repeat waits alone', async () => {
+      const [next, ...others] = await waiting();
+      return next !== undefined && next !== first && others.length === 0;
+    });
+    await server.run('DLOCK.RELEASE', 'job', 'other');
+    await settles(acquiring, 1000, 'the lock is free');
+    await staysHeld(server, await acquiring, 'after the silence');
+    await until('its connections are closed', async () => (await clients()) === before);
+    await server.stop();
+  });
+
+  /** Acquires a lock, whose session ends. Returns it when the first command that binds it again is kept back. */
+  async function unbound(server, line, options) {
+    const lock = await new DLock(await open({ at: line.port }), options).acquire('job', { session: true, lease: LONG });
+    const bound = async () => (await clientsOf(server.run, 'job', 'holds', 'session'))[0];
+    const first = await bound();
+    line.keep('SESSION');
+    await server.run('CLIENT', 'KILL', 'ID', String(first));
+    await until('a binding is on its way', () => line.kept() > 0);
+    return { lock, bound, first };
+  }
+
+  test('a lock is lost if the connection of a binding ends before the answer', async () => {
+    const server = await start({ options: ['--dlock.session-grace', '20000'] });
+    const line = await wire(server.port);
+    for (const isSlow of [false, true]) {
+      const { lock, bound, first } = await unbound(server, line, { answer: isSlow ? ANSWER : 20_000 });
+      // After the limit for an answer, another connection binds the lock.
+      if (isSlow) await until('another one has bound it', async () => ![null, first].includes(await bound()));
+      if (isSlow) await until('the client knows', () => lock.remaining > 0);
+      line.drop();
+      await until('the lock is lost', () => lock.signal.aborted);
+      assert(lock.signal.reason instanceof LockLost && lock.remaining === 0);
+      line.deliver();
+      await server.run('DEL', 'job');
+    }
+    await server.stop();
+  });
+
+  test('a lock is bound again if a late binding moves it to a connection that ends', async () => {
+    const server = await start({ options: ['--dlock.session-grace', '20000'] });
+    const line = await wire(server.port);
+    const { lock, bound, first } = await unbound(server, line, { answer: ANSWER });
+    await until('another one has bound it', async () => ![null, first].includes(await bound()));
+    const second = await bound();
+    line.deliver();
+    await until('the late one has arrived', async () => ![null, second].includes(await bound()));
+    const late = await bound();
+    await server.run('CLIENT', 'KILL', 'ID', String(late));
+    await until('it is bound again', async () => ![null, late].includes(await bound()));
+    await until('it is certain', () => lock.remaining > 0);
+    assert(!lock.signal.aborted);
+    assert.equal(await lock.release(), true);
+    await server.stop();
+  });
+
   test('a lock claims no more than the lease that a binding may still set', async () => {
     const server = await start();
     const line = await wire(server.port);

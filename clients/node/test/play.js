@@ -143,7 +143,7 @@ function stepAfter(state, at, [event, id, ...words]) {
 }
 
 /** Returns a step in the words of the histories. */
-function said({ what, block, isFresh, until, cleanup }) {
+export function said({ what, block, isFresh, until, cleanup }) {
   const words = [isFresh && 'fresh', what, block, until !== undefined && `until ${until}`, cleanup && `cleanup ${cleanup}`];
   return words.filter((word) => word || word === 0).join(' ');
 }

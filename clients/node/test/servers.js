@@ -144,6 +144,12 @@ export const CLUSTERS = {
   },
 };
 
+/** The only node of a cluster. */
+export async function nodeOfCluster() {
+  const { nodes } = await nodesOfCluster(1, 5000);
+  return nodes[0];
+}
+
 /** Two nodes, with half of the slots each, and a function that gives the slot of a key to the other one. */
 export async function cluster() {
   const { nodes, indexOf } = await nodesOfCluster(2, 5000);

@@ -82,13 +82,6 @@ class Tries {
     this.#open?.delete(connection);
   }
 
-  /** Gives all that are open away, for example those on which a reply is unread. */
-  giveRest() {
-    const rest = [...(this.#open ?? [])];
-    this.#open = undefined;
-    return rest;
-  }
-
   /**
    * @param {string[][]} [undo] sent first on each connection: the client of the program may be with another server
    * @param {number} [most] how long replicas may keep the reply back
