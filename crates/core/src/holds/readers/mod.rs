@@ -97,7 +97,13 @@ impl Readers {
 
     /// Adds the hold. It replaces the same owner's hold, and the hold with the same number. O(log n).
     pub(super) fn put(&mut self, hold: Hold) {
-        self.free_owner(&hold.owner);
+        let old = self.by_owner.get(&hold.owner).copied();
+        if let Some(id) = old {
+            if self.is_same(id, &hold) {
+                return self.change(id, hold);
+            }
+            self.free(id);
+        }
         let id = self.next;
         self.next += 1;
         if let Some(slot) = hold.slot() {
@@ -109,6 +115,25 @@ impl Readers {
         self.by_token.insert(tokens::Item { token: hold.token, id, end: hold.deadline });
         self.by_deadline.insert(hold.deadline, id, hold.count, hold.has_reached_cap());
         self.holds.insert(id, hold);
+    }
+
+    /// Returns whether `hold` changes neither the token nor the number of the hold `id`. Neither may be dead.
+    fn is_same(&self, id: HoldId, hold: &Hold) -> bool {
+        let is_same = |old: &Hold| old.token == hold.token && old.slot() == hold.slot();
+        self.at(id).is_some_and(is_same) && !self.is_dead(id, hold.deadline)
+    }
+
+    /// Puts `hold` in the place of the hold `id`, which has the same token and number. Most changes are of this kind:
+    /// renewals, and entries.
+    fn change(&mut self, id: HoldId, hold: Hold) {
+        let Some(old) = self.holds.get_mut(&id) else { return };
+        self.by_deadline.remove(old.deadline, id);
+        self.by_deadline.insert(hold.deadline, id, hold.count, hold.has_reached_cap());
+        self.by_token.set_end(tokens::Item { token: hold.token, id, end: hold.deadline });
+        if let Some(slot) = hold.slot() {
+            self.by_slot.insert(slot, hold.deadline, id);
+        }
+        *old = hold;
     }
 
     /// Takes the hold of `owner` out. O(log n).

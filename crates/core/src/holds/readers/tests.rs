@@ -9,8 +9,8 @@ use crate::{Bond, Extras, Lease, Mode};
 #[derive(Clone, Debug)]
 enum Op {
     /// Puts holds of consecutive owners, new ones or not, with deadlines that are `step` apart. Two owners
-    /// share each token.
-    Put { first: u64, count: u64, deadline: u64, step: u64 },
+    /// share each token, which may be `raised`.
+    Put { first: u64, count: u64, deadline: u64, step: u64, raised: u64 },
     /// Removes the holds of consecutive owners.
     Remove { first: u64, count: u64 },
     /// Drops lapsed holds. The clock may be set back.
@@ -28,9 +28,10 @@ proptest! {
         let (mut readers, mut plain) = (Readers::default(), Vec::new());
         for op in ops {
             match op {
-                Op::Put { first, count, deadline, step } => {
+                Op::Put { first, count, deadline, step, raised } => {
                     for number in first..first + count {
                         let hold = hold(number, (deadline + (number - first) * step) % LAST_MS);
+                        let hold = Hold { token: Token::new(hold.token.get() + raised).unwrap(), ..hold };
                         plain.retain(|old: &Hold| old.owner != hold.owner);
                         plain.push(hold.clone());
                         readers.put(hold);
@@ -230,11 +231,13 @@ fn owner(number: u64) -> Owner {
 fn op() -> impl Strategy<Value = Op> {
     let some = |most: u64| (0..OWNERS).prop_flat_map(move |first| (Just(first), 1..=most.min(OWNERS - first)));
     let put = move |most| {
-        (some(most), 0..LAST_MS, 0..3_u64).prop_map(|((first, count), deadline, step)| Op::Put {
+        let raised = prop_oneof![3 => Just(0), 1 => 1..3_u64];
+        (some(most), 0..LAST_MS, 0..3_u64, raised).prop_map(|((first, count), deadline, step, raised)| Op::Put {
             first,
             count,
             deadline,
             step,
+            raised,
         })
     };
     prop_oneof![

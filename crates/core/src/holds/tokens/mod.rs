@@ -79,6 +79,19 @@ impl Tokens {
         self.runs.insert(index + 1, upper);
     }
 
+    /// Sets the deadline of a hold that is listed with this token. O(log n).
+    pub(super) fn set_end(&mut self, new: Item) {
+        let index = self.run_of(new.token, new.id);
+        let Some(run) = self.runs.get_mut(index) else { return };
+        let position = run.position(new.token, new.id);
+        let Some(item) = run.items.get_mut(position).filter(|item| (item.token, item.id) == (new.token, new.id)) else {
+            return;
+        };
+        let before = std::mem::replace(&mut item.end, new.end);
+        let was_last = before == run.end && new.end < before;
+        run.end = if was_last { last_end(&run.items) } else { run.end.max(new.end) };
+    }
+
     /// Takes the token of a hold out. O(log n).
     pub(super) fn remove(&mut self, token: Token, id: HoldId) {
         let index = self.run_of(token, id);

@@ -14,7 +14,9 @@ enum Op {
     Insert { from: u64, step: u64, gap: u64, count: u64 },
     /// Takes neighbouring tokens out.
     Remove { from: Index, count: usize },
-    /// Takes out a token that is not there.
+    /// Sets the deadlines of neighbouring tokens to this one and to later ones that are `gap` apart.
+    SetEnd { from: Index, count: usize, end: u64, gap: u64 },
+    /// Takes out a token that is not there, and sets its deadline.
     RemoveOther { token: u64, id: HoldId },
 }
 
@@ -44,9 +46,17 @@ proptest! {
                         plain.remove(&(token, id));
                     }
                 }
+                Op::SetEnd { from, count, end, gap } => {
+                    let from = from.index(plain.len() + 1);
+                    for (number, ((token, id), plain)) in (0..).zip(plain.iter_mut().skip(from).take(count)) {
+                        *plain = UnixMs::new((end + number * gap) % LAST_MS);
+                        tokens.set_end(Item { token: *token, id: *id, end: *plain });
+                    }
+                }
                 Op::RemoveOther { token: number, id } => {
                     if !plain.contains_key(&(token(number), id)) {
                         tokens.remove(token(number), id);
+                        tokens.set_end(Item { token: token(number), id, end: UnixMs::new(number) });
                     }
                 }
             }
@@ -84,9 +94,11 @@ fn token(number: u64) -> Token {
 
 fn op() -> impl Strategy<Value = Op> {
     let insert = (0..MOST, 0..5_u64, 0..40_u64, 1..200_u64);
+    let set_end = (any::<Index>(), 1..100_usize, 0..LAST_MS, 0..40_u64);
     prop_oneof![
         4 => insert.prop_map(|(from, step, gap, count)| Op::Insert { from, step, gap, count }),
         3 => (any::<Index>(), 1..200_usize).prop_map(|(from, count)| Op::Remove { from, count }),
+        3 => set_end.prop_map(|(from, count, end, gap)| Op::SetEnd { from, count, end, gap }),
         1 => (0..MOST, 0..1000_u64).prop_map(|(token, id)| Op::RemoveOther { token, id }),
     ]
 }

@@ -112,6 +112,7 @@ mod tests {
         }
         assert!(slots.is_empty() && slots.ended.is_empty());
     }
+
     /// A turn serves up to 64 requests, and searches for each of them. The sessions that have a grace left have lower
     /// numbers than the one whose hold is free.
     #[test]
