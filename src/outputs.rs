@@ -5,7 +5,7 @@
 
 use std::cell::RefMut;
 
-use dlock_core::engine::{Answer, Event, Output};
+use dlock_core::engine::{Event, Output};
 
 use crate::error::Error;
 use crate::ffi::command::ErrorReply;
@@ -28,8 +28,7 @@ pub fn begin(context: &mut Context<'_>, own: &[KeyName<'_>], engine: RefMut<'sta
             notify_own(context, own, index, event);
             Rest(None)
         }
-        Outputs::List(mut list) => {
-            decide(&mut list);
+        Outputs::List(list) => {
             send_events(context, own, &list);
             Rest(Some(list))
         }
@@ -60,16 +59,6 @@ impl Rest {
 fn notify_own(context: &mut Context<'_>, own: &[KeyName<'_>], index: usize, event: Event) {
     if let Some(name) = own.get(index) {
         context.notify(event.name(), name);
-    }
-}
-
-/// Gives the waiters their answers, which are not sent yet: another module that hears of an event may end a wait
-/// (`CLIENT UNBLOCK`), and the server then asks for the answer.
-fn decide(outputs: &mut OutputList) {
-    for output in outputs {
-        if let Output::Answer(waiter, answer) = output {
-            waiter.decide(std::mem::replace(answer, Answer::Nil));
-        }
     }
 }
 

@@ -76,6 +76,8 @@ fn new_engine() -> ServerEngine {
     engine.log_mut().configure(log_settings());
     engine.log_mut().identify_by(clients::identify);
     engine.ask_rights_by(|waiter: &Rc<Waiter>| waiter.may_be_granted());
+    // The server may ask for the answer before it is sent: another module may end the wait (`CLIENT UNBLOCK`).
+    engine.tell_answers_by(|waiter: &Rc<Waiter>, answer| waiter.decide(answer.clone()));
     engine
 }
 

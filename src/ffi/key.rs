@@ -49,7 +49,10 @@ impl<'k> Key<'k> {
     pub fn open(context: &'k mut Context<'_>, name: &'k KeyName<'_>, access: Access) -> Result<Key<'k>, NotOpen> {
         let mode = match access {
             Access::Read => raw::REDISMODULE_READ,
-            Access::Peek => raw::REDISMODULE_READ | raw::REDISMODULE_OPEN_KEY_NOTOUCH,
+            // Without `keymiss`, in whose callback another module could change what was looked at (Redis 7.2 and later).
+            Access::Peek => {
+                raw::REDISMODULE_READ | raw::REDISMODULE_OPEN_KEY_NOTOUCH | raw::REDISMODULE_OPEN_KEY_NONOTIFY
+            }
             Access::Write | Access::WriteAtLast => raw::REDISMODULE_READ | raw::REDISMODULE_WRITE,
         };
         let context = context.raw;

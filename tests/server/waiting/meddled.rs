@@ -106,6 +106,28 @@ fn a_waiter_that_another_module_unblocks_during_the_work_gets_no_lock() {
 }
 
 #[test]
+fn a_waiter_that_another_module_unblocks_after_its_grant_in_the_same_work_is_told_of_it() {
+    let (mut server, mut client) = Setup::new().hooks().start().with_client();
+    server.tolerate("DEBUG");
+    client.ok("DEBUG SET-ACTIVE-EXPIRE 0");
+    for expired in ["SET l x PX 3", "DLOCK.ACQUIRE l x PX 3"] {
+        client.int("DLOCK.ACQUIRE k a PX 600000");
+        let mut waiter = server.client();
+        let id = waiter.id();
+        server.enters_queue(&mut waiter, "DLOCK.ACQUIRE k b BLOCK 0");
+        client.run(expired);
+        client.int("PEXPIRE k 3");
+        client.ok(format!("DLOCK.MEDDLE k CLIENT UNBLOCK {id}"));
+        client.pass_ms(20);
+        // The command meets k first, whose waiter gets in, and l then.
+        let _ = client.attempt("DLOCK.MACQUIRE 2 k l c");
+        waiter.granted();
+        assert_eq!(server.holders("k"), ["b"], "{expired}");
+        client.ok("FLUSHALL");
+    }
+}
+
+#[test]
 fn the_end_of_a_repeated_request_leaves_its_repeat_waiting() {
     let (mut server, mut client) = Setup::new().hooks().start().with_client();
     server.tolerate("DEBUG");

@@ -11,7 +11,7 @@ use crate::engine::state::fault::Fault;
 use crate::engine::state::ids::RecordId;
 use crate::engine::state::ids::WaiterId;
 use crate::engine::state::outbox::grant::Grant;
-use crate::engine::state::outbox::{Answer, Event, Outbox, Output};
+use crate::engine::state::outbox::{Answer, Event, Outbox};
 use crate::engine::state::parts::Parts;
 use crate::engine::state::records::record::MAX_RECORDED_KEY;
 use crate::engine::state::waiting::queue::Rank;
@@ -131,7 +131,7 @@ impl<T> Engine<T> {
         let sender = sender(&self.parts.waiters, space, call);
         if let Some(first) = self.parts.waiters.take_over(id, request, sender, wait) {
             self.parts.outbox.stats.replays += 1;
-            self.parts.outbox.push(Output::Answer(first, Answer::Nil));
+            self.parts.outbox.answer_to(first, Answer::Nil);
         }
         records.into_iter().for_each(|record| self.mark_due(record));
         Entered::Waiting(id)

@@ -6,7 +6,7 @@ use crate::engine::state::budget::SearchBudget;
 use crate::engine::state::due::Backlog;
 use crate::engine::state::outbox::log::Log;
 use crate::engine::state::outbox::stats::{Gauges, Stats};
-use crate::engine::state::outbox::{Event, Outbox, Output};
+use crate::engine::state::outbox::{Answer, Event, Outbox, Output};
 use crate::engine::state::parts::Parts;
 use crate::engine::state::records::registry::Registry;
 use crate::engine::state::sessions::Sessions;
@@ -45,6 +45,12 @@ impl<T> Engine<T> {
     /// calls it when the turn of the request has come, while the key is open: the function runs no command.
     pub fn ask_rights_by(&mut self, has_rights: fn(&T) -> bool) {
         self.parts.has_rights = has_rights;
+    }
+
+    /// Sets the function that learns the answer to a waiting request as soon as the engine knows it, before the outputs
+    /// are taken. The engine calls it while keys are open: the function runs no command.
+    pub fn tell_answers_by(&mut self, tell: fn(&T, &Answer)) {
+        self.parts.outbox.tell_by(tell);
     }
 
     /// Returns the operator's settings.

@@ -58,7 +58,7 @@ impl Tokens {
         items.copied().take_while(move |item| item.token == token)
     }
 
-    /// Adds the token of a hold. O(log n).
+    /// Adds the token of a hold. O(log n), and a move of the later runs in memory if a run is split.
     pub(super) fn insert(&mut self, item: Item) {
         let index = self.run_of(item.token, item.id);
         let is_last = index == self.runs.len();
@@ -92,7 +92,7 @@ impl Tokens {
         run.end = if was_last { last_end(&run.items) } else { run.end.max(new.end) };
     }
 
-    /// Takes the token of a hold out. O(log n).
+    /// Takes the token of a hold out. O(log n), and a move of the later runs in memory if a run becomes empty.
     pub(super) fn remove(&mut self, token: Token, id: HoldId) {
         let index = self.run_of(token, id);
         let Some(run) = self.runs.get_mut(index) else { return };

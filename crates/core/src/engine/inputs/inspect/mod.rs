@@ -118,9 +118,8 @@ impl View<'_> {
         let bound = self.unsettled()?;
         // A lock with an exclusive hold has at most two holds: all of them are looked at.
         if self.lock.exclusive(UnixMs::ZERO).is_none() {
-            // If the clock was set back, some sessions end in the future.
-            let is_large = self.lock.stored_or_dropped() > self.few && bound.have_ended_by(self.now);
-            if is_large || !bound.has_grace(self.now) {
+            let is_large = self.lock.stored_or_dropped() > self.few;
+            if bound.have_sums_at(self.now) && (is_large || !bound.has_grace(self.now)) {
                 return Some(Vec::new()).filter(|_| self.rest(bound).holds == 0);
             }
         } else if !bound.has_grace(self.now) && bound.ended_sum(self.now).holds >= self.lock.live_count(self.now) {

@@ -12,6 +12,8 @@ use crate::{Bond, Change, Effect, Expiry, Extras, Lease, Memory};
 /// Shared holds of one lock. Their owners are numbered in this order.
 #[derive(Clone, Debug)]
 struct Crowd {
+    /// The clock of an effect before the first hold: a later one, if the clock was set back then.
+    first_sweep: Option<u64>,
     holds: Vec<Reader>,
     /// An exclusive hold of the owner of this reader, bound to the session of that reader.
     writer: Option<usize>,
@@ -117,6 +119,9 @@ impl Crowd {
                 bound.bind(&hold, key(session), Renewal { at: UnixMs::MAX, load: 1 });
             }
         };
+        if let Some(clock) = self.first_sweep {
+            bound.sweep(UnixMs::new(clock));
+        }
         let mut token = 0;
         for (number, reader) in self.holds.iter().enumerate() {
             token += reader.step;
@@ -180,12 +185,13 @@ fn crowd(cap: BoxedStrategy<Option<u64>>) -> impl Strategy<Value = Crowd> {
     let settled = prop_oneof![2 => Just(0), 1 => 1..40_usize];
     let key_end = prop_oneof![4 => Just(UnixMs::MAX), 1 => (LAST_END..LAST_MS).prop_map(UnixMs::new)];
     let holds = prop_oneof![3 => vec(reader.clone(), 1..60), 1 => vec(reader, 200..400)];
+    let first_sweep = option::weighted(0.2, 0..=LAST_MS);
     let sweep = option::weighted(0.3, 0..=LAST_END);
     let writer = option::weighted(0.1, 0..60_usize);
-    (holds, writer, vec(end, 0..8), sweep, settled, key_end).prop_map(
-        |(holds, writer, ends, sweep, settled, key_end)| {
+    (first_sweep, holds, writer, vec(end, 0..8), sweep, settled, key_end).prop_map(
+        |(first_sweep, holds, writer, ends, sweep, settled, key_end)| {
             let writer = writer.filter(|writer| *writer < holds.len());
-            Crowd { holds, writer, ends, sweep, settled, key_end }
+            Crowd { first_sweep, holds, writer, ends, sweep, settled, key_end }
         },
     )
 }

@@ -80,11 +80,12 @@ pub(crate) struct Outbox<T> {
     /// The only output so far, if it is an event on a key of the command: nearly every command has no other output.
     own_event: Option<(usize, Event)>,
     outputs: Vec<Output<T>>,
+    tell: fn(&T, &Answer),
 }
 
 impl<T> Outbox<T> {
     pub(crate) fn new() -> Outbox<T> {
-        Outbox { stats: Stats::default(), log: Log::new(), own_event: None, outputs: Vec::new() }
+        Outbox { stats: Stats::default(), log: Log::new(), own_event: None, outputs: Vec::new(), tell: |_, _| {} }
     }
 
     pub(crate) fn push(&mut self, output: Output<T>) {
@@ -130,7 +131,18 @@ impl<T> Outbox<T> {
             }
             answer => answer,
         };
-        self.push(Output::Answer(waiter.ticket, answer));
+        self.answer_to(waiter.ticket, answer);
+    }
+
+    /// Answers the request with this ticket.
+    pub(crate) fn answer_to(&mut self, ticket: T, answer: Answer) {
+        (self.tell)(&ticket, &answer);
+        self.push(Output::Answer(ticket, answer));
+    }
+
+    /// Sets the function that learns each answer at once.
+    pub(crate) fn tell_by(&mut self, tell: fn(&T, &Answer)) {
+        self.tell = tell;
     }
 
     /// Counts a wait that ends with a grant, and logs it if it was long.

@@ -89,6 +89,8 @@ impl SessionHolds {
         let clock = self.swept.map_or(now, |swept| swept.max(now));
         let sum = if self.times.are_over(now) {
             self.times.live(clock, |key| self.sessions.get(&key))
+        } else if self.times.are_all_left(now) {
+            Sum::default()
         } else {
             let sessions = self.ended.iter().filter_map(|key| self.sessions.get(key));
             let ended = sessions.filter(|session| session.end.is_some_and(|end| end.deadline() <= now));
@@ -129,9 +131,10 @@ impl SessionHolds {
         self.times.are_over(now)
     }
 
-    /// Returns whether all ended sessions had ended at `now`. `false` is possible only if the clock was set back.
-    pub(crate) fn have_ended_by(&self, now: UnixMs) -> bool {
-        self.times.have_ended_by(now)
+    /// Returns whether the sums and lists of ended sessions are those at `now`. `false` is possible only if the clock
+    /// was set back: a session may end later, and they leave out holds that have come since.
+    pub(crate) fn have_sums_at(&self, now: UnixMs) -> bool {
+        self.times.have_ended_by(now) && !self.has_older
     }
 
     /// Returns the tokens of the shared holds of ended sessions, the lowest first: of those that count as released at

@@ -22,6 +22,8 @@ pub(super) struct EndedTimes {
     graces: Deadlines,
     /// The sessions that ended with more holds, each of which keeps its own deadlines.
     apart: Vec<SessionKey>,
+    /// The end of the first grace, or of a session without one, of all that have ended since there were none.
+    earliest: Option<UnixMs>,
     /// The end of the last grace of all these sessions.
     latest: UnixMs,
     /// When the last of these sessions ended.
@@ -35,6 +37,7 @@ impl EndedTimes {
     /// Records that a session has ended.
     pub(super) fn add(&mut self, key: SessionKey, session: &mut Session, end: SessionEnd) {
         self.ends.insert(key, end);
+        self.earliest = Some(self.earliest.map_or(end.deadline(), |earliest| earliest.min(end.deadline())));
         self.latest = self.latest.max(end.deadline());
         self.last_end = self.last_end.max(end.at);
         if session.deadlines.total().holds > A_FEW {
@@ -84,6 +87,11 @@ impl EndedTimes {
     /// Returns whether no ended session has a grace left at `now`.
     pub(super) fn are_over(&self, now: UnixMs) -> bool {
         self.latest <= now
+    }
+
+    /// Returns whether all ended sessions have a grace left at `now`. May be `false` without need.
+    pub(super) fn are_all_left(&self, now: UnixMs) -> bool {
+        self.earliest.is_none_or(|earliest| now < earliest)
     }
 
     /// Returns the sum of the holds that are live at `clock`. Takes one step for each 512 holds, and one for each

@@ -55,6 +55,8 @@ pub(crate) struct SessionHolds {
     ended_sum: Cell<Option<(UnixMs, Sum)>>,
     /// The latest clock of an effect: holds with a deadline up to it are not in the lock any more.
     swept: Option<UnixMs>,
+    /// Whether a hold has a deadline up to `swept` all the same, because the clock was set back before it was bound.
+    has_older: bool,
     /// Ties the bindings to the value of the key.
     bond: Bond,
     /// Before this time the server does not accept renewals.
@@ -181,6 +183,7 @@ impl SessionHolds {
 
     fn insert(&mut self, id: HoldId, binding: Binding) {
         *self.by_owner.entry(binding.owner.clone()).or_default().of(binding.mode) = Some(id);
+        self.has_older |= Some(binding.deadline) <= self.swept;
         let session = self.sessions.entry(binding.key).or_default();
         session.deadlines.insert(binding.deadline, id, binding.entries, false);
         if session.shares_deadlines {
@@ -213,6 +216,7 @@ impl SessionHolds {
     /// Updates the binding of a hold that has changed, if it is bound.
     pub(crate) fn follow(&mut self, hold: &Hold, renewal: Renewal) {
         let Some(id) = self.id(&hold.owner, hold.mode) else { return };
+        self.has_older |= Some(hold.deadline) <= self.swept;
         let Some(binding) = self.bindings.get_mut(&id) else { return broken(OF_OWNER) };
         if let Some(session) = self.sessions.get_mut(&binding.key) {
             if session.end.is_some() {
@@ -253,7 +257,7 @@ impl SessionHolds {
     pub(crate) fn sweep(&mut self, clock: UnixMs) {
         self.rest.set(None);
         if self.swept < Some(clock) {
-            self.swept = Some(clock);
+            (self.swept, self.has_older) = (Some(clock), false);
             self.ended_sum.set(None);
         }
     }
@@ -403,7 +407,13 @@ impl SessionHolds {
         if self.by_owner.len() == own {
             return None;
         }
-        let mut kept = SessionHolds { swept: self.swept, next: self.next, bond: self.bond, ..SessionHolds::default() };
+        let mut kept = SessionHolds {
+            swept: self.swept,
+            has_older: self.has_older,
+            next: self.next,
+            bond: self.bond,
+            ..SessionHolds::default()
+        };
         for mode in [Mode::Exclusive, Mode::Shared] {
             let Some(id) = self.id(owner, mode) else { continue };
             let Some(binding) = self.bindings.get(&id).cloned() else {
