@@ -149,6 +149,24 @@ async def test_a_request_that_may_arrive_late_ends_no_later_hold_of_its_owner(
     await other.release()
 
 
+async def test_a_re_entry_that_may_arrive_late_ends_no_other_entry_of_its_owner(
+    kit: Kit, client: redis.Redis, delay: Delay
+) -> None:
+    """A second lock object has entered the lock as the same owner, before the first one releases it."""
+    lock = kit.extra("job", client=kit.client_of(delay.address), timeout=600, reentrant=True)
+    other = kit.extra("job", timeout=600, reentrant=True)
+    assert await lock.acquire()
+    delay.keep("REQUEST", breaks=True)
+    assert await lock.acquire() and await other.acquire(token=lock.owner)
+    assert other.token == lock.token
+    await lock.release()
+    await lock.release()
+    await asyncio.sleep(1.2)
+    assert await other.owned()
+    await other.release()
+    assert not client.exists("job")
+
+
 async def test_a_session_whose_reply_is_lost_is_bound_to_the_next_connection(
     kit: Kit, client: redis.Redis, proxy: CuttingProxy, client_by_proxy: Any
 ) -> None:

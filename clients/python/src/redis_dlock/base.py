@@ -341,7 +341,9 @@ class LockBase(Scripts, Generic[C]):
 
     def _in_doubt(self, hold: Hold[C]) -> bool:
         """Returns whether the server may count an entry that the caller does not have."""
-        return hold.token is not None and (hold.unsure or hold.is_entered_late or hold.undoing is not None)
+        # If a caller has named the owner, another lock object may have entered the hold, too: its entry must stay.
+        entered_late = hold.is_entered_late and hold.owner not in owners.named
+        return hold.token is not None and (hold.unsure or entered_late or hold.undoing is not None)
 
     def _leaves_to_last(self, hold: Hold[C], entries: int) -> bool:
         """Counts an inner release that is not sent, or not again: the last release releases all entries. Returns False if
