@@ -19,7 +19,7 @@ import redis_dlock
 import redis_dlock.asyncio
 from cutting import CuttingProxy, Delay
 from kit import Kit, Plain, PlainKit, address, command, info, soon, waiters
-from redis_dlock import redis_py
+from redis_dlock import limited, redis_py
 
 
 @pytest.fixture
@@ -165,6 +165,26 @@ async def test_a_re_entry_that_may_arrive_late_ends_no_other_entry_of_its_owner(
     assert await other.owned()
     await other.release()
     assert not client.exists("job")
+
+
+def test_a_release_does_not_wait_for_a_request_that_may_arrive_late(
+    client: redis.Redis, delay: Delay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No thread can be started any more."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with redis.Redis(**delay.address) as own:
+        lock = redis_dlock.DLock(own, "job", timeout=600)
+        delay.keep("REQUEST", breaks=True)
+        assert lock.acquire()
+        monkeypatch.setattr(limited, "begin", refuse)
+        late: list[Any] = []
+        monkeypatch.setattr(lock._wire, "_insist", lambda *args: late.append(args))
+        lock.release()
+        assert not late
+        assert not client.exists("job")
 
 
 async def test_a_session_whose_reply_is_lost_is_bound_to_the_next_connection(

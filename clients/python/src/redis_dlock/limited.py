@@ -35,11 +35,17 @@ class Work(Generic[T]):
         self._decided = threading.Lock()
 
     def start(self) -> None:
-        """Starts the thread. If the interpreter begins none any more, does the work here."""
+        """Starts the thread. If none begins any more, does the work here."""
+        if not self.begins():
+            self._run()
+
+    def begins(self) -> bool:
+        """Starts the thread. Returns False if none begins any more."""
         try:
             begin(threading.Thread(target=self._run, name="redis_dlock", daemon=True))
         except RuntimeError:
-            self._run()
+            return False
+        return True
 
     def _run(self) -> None:
         try:

@@ -130,8 +130,9 @@ class Wire(Way):
                 self._insist(alive, releases, time.monotonic() + redis_py.CLEANING)
 
         releasing = Work(release)
-        _clearings.add(releasing)
-        releasing.start()
+        # Without a thread, the caller would wait for the pauses.
+        if releasing.begins():
+            _clearings.add(releasing)
 
     def _insist(self, alive: list[Command], releases: list[Command], until: float) -> None:
         outage = redis_py.Outage()
