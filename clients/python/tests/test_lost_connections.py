@@ -167,6 +167,49 @@ async def test_a_re_entry_that_may_arrive_late_ends_no_other_entry_of_its_owner(
     assert not client.exists("job")
 
 
+class Interrupted(BaseException):
+    """Stands for `KeyboardInterrupt`, or a cancellation."""
+
+
+@pytest.mark.parametrize("ends", ["an interrupted block", "a repeated release"])
+async def test_a_release_that_fails_does_not_forget_a_request_that_may_arrive_late(
+    kit: Kit, client: redis.Redis, delay: Delay, ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = kit.extra("job", client=kit.client_of(delay.address), timeout=600)
+    wire = lock._wire
+    delay.keep("REQUEST", breaks=True)
+    if ends == "a repeated release":
+        assert await lock.acquire()
+        with monkeypatch.context() as patch, pytest.raises(ConnectionError):
+            patch.setattr(wire, "release", raises(ConnectionError("no server")))
+            await lock.release()
+        # What the first release has begun is over.
+        await asyncio.sleep(1.5)
+        await lock.release()
+    else:
+        with pytest.raises(Interrupted):
+            async with lock:
+                known = wire.release_late
+                monkeypatch.setattr(wire, "release_late", raises(Interrupted(), then=known))
+    assert not client.exists("job")
+    before = calls(client, "acquire")
+    delay.deliver()
+    await asyncio.to_thread(soon, "the copy arrives", lambda: calls(client, "acquire") > before)
+    await asyncio.to_thread(soon, "nobody has the lock", lambda: not client.exists("job"))
+
+
+def raises(error: BaseException, then: Any = None) -> Any:
+    """Returns a function that raises the error the first time that it is called, and then calls `then`."""
+    errors = [error]
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return then(*args, **kwargs)
+
+    return function
+
+
 def test_a_release_does_not_wait_for_a_request_that_may_arrive_late(
     client: redis.Redis, delay: Delay, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -355,9 +355,8 @@ class LockBase(Scripts, Generic[C]):
         return True
 
     def _may_be_held_late(self, hold: Hold[C]) -> bool:
-        """Returns once whether a copy of the request of a hold that ends may take the lock again."""
-        is_copied, hold.is_copied = hold.is_copied, False
-        return is_copied and hold.is_own and not hold.forked() and time.monotonic() >= hold.stays_until
+        """Returns whether a copy of the request of a hold that ends may take the lock again."""
+        return hold.is_copied and hold.is_own and not hold.forked() and time.monotonic() >= hold.stays_until
 
     def _release_late(self, hold: Hold[C]) -> list[Command]:
         """Returns the commands that release what a late copy of the request took."""

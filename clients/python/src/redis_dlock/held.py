@@ -222,6 +222,8 @@ class Held(LockBase[Line]):
         hold.unbinds()
         if self._may_be_held_late(hold):
             self._wire.release_late(hold.owner, self._left(hold), self._release_late(hold))
+            # Once is enough, unless the release is repeated or an interrupt came before.
+            hold.is_copied = self.local.remembers(hold)
 
     def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
         """Adds these seconds to the time that is left. With `replace_ttl`, sets the time that is left to these
