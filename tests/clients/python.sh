@@ -35,7 +35,7 @@ losses=(tests/test_lost.py tests/test_unanswered_renewals.py)
 waits=(tests/test_given_up_at_the_grant.py)
 late=(tests/test_late_grants.py tests/test_one_heartbeat.py)
 limits=(tests/test_time_limits.py tests/test_sessions.py)
-sessions=(tests/test_named_sessions.py)
+sessions=(tests/test_named_sessions.py tests/test_late_copies.py)
 tasks=(tests/test_caps.py tests/test_tasks.py)
 clusters=(tests/test_cluster.py tests/test_cluster_sessions.py)
 outages=(tests/test_outages.py tests/test_tls_and_sentinel.py tests/test_examples.py)
@@ -52,8 +52,8 @@ part others tests "$python" "${rest[@]/#/--ignore=}"
 # Tests with the oldest redis-py that the package accepts: of the interface of redis-py's own lock, of what happens on
 # connections (losses, sessions, unread replies, waits that are given up), and of time limits, which that redis-py
 # lacks.
-part oldest tests "$oldest" tests/test_as_redis_py.py tests/test_lost_connections.py tests/test_sessions.py \
-    tests/test_named_sessions.py tests/test_unread_replies.py
+part oldest tests "$oldest" tests/test_as_redis_py.py tests/test_lost_connections.py tests/test_late_copies.py \
+    tests/test_sessions.py tests/test_named_sessions.py tests/test_unread_replies.py
 part oldest-clusters tests "$oldest" tests/test_cluster_sessions.py -k next_primary
 part oldest-limits tests "$oldest" "${losses[@]}" tests/test_time_limits.py
 part oldest-waits tests "$oldest" "${waits[@]}" -k 'program or step'

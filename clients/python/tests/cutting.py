@@ -105,7 +105,9 @@ class Delay(CuttingProxy):
     def __init__(self, port: int | None = None) -> None:
         super().__init__(port)
         self._kept: bytes | None = None
+        self._refused: tuple[bytes, bytes] | None = None
         self._breaks = False
+        self._waiting: socket.socket | None = None
         self.keeps = threading.Event()
         self._goes_on = threading.Event()
 
@@ -115,6 +117,15 @@ class Delay(CuttingProxy):
         self._breaks = breaks
         self._kept = word.encode()
 
+    def part(self) -> None:
+        """The client of the command that is kept back loses the connection."""
+        assert self._waiting is not None
+        _end(self._waiting)
+
+    def refuse(self, word: str, reply: str) -> None:
+        """The next command with this word, and those sent with it, do not arrive. Each gets this reply."""
+        self._refused = (word.encode(), reply.encode())
+
     def deliver(self) -> None:
         """Lets the command arrive."""
         self._goes_on.set()
@@ -123,11 +134,16 @@ class Delay(CuttingProxy):
         threading.Thread(target=_pass_on, args=(upstream, client), daemon=True).start()
         try:
             while command := client.recv(65536):
+                if self._refused is not None and self._refused[0] in command:
+                    reply, self._refused = self._refused[1], None
+                    client.sendall(reply * command.count(b"DLOCK."))
+                    self.keeps.set()
+                    continue
                 if self._kept is not None and self._kept in command:
                     # The commands before it arrive.
                     at = command.rindex(b"*", 0, command.index(self._kept))
                     upstream.sendall(command[:at])
-                    command, self._kept = command[at:], None
+                    command, self._kept, self._waiting = command[at:], None, client
                     if self._breaks:
                         _end(client)
                     self.keeps.set()

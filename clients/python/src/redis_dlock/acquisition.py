@@ -85,7 +85,8 @@ class Acquisition:
     replicas: Replicas | None = None
     # The cap of a new hold in ms.
     max_hold: int | None = None
-    # Makes the owner of a request that follows a grant that was lost. None: the caller has named it.
+    # Makes the owner of a request that follows one whose copies or grant are of no use any more. None: the caller has
+    # named it.
     owners: Callable[[], bytes] | None = None
     # Whether the server is asked about an old grant. Not for a re-entry, which makes no lease shorter.
     asks_old: bool = True
@@ -121,6 +122,12 @@ class Acquisition:
     # command may still arrive and bind the hold to its connection, whose end would release the hold. Therefore they
     # stay open for as long as the hold.
     late: list[Any] = field(default_factory=list)
+    # For a session: connections that its grant was bound to, and may be still until a repeat is answered.
+    bound: list[Any] = field(default_factory=list)
+    # Connections that nobody needs any more.
+    spare: list[Any] = field(default_factory=list)
+    # The owners of earlier requests that may have been granted, or may still be.
+    former: list[bytes] = field(default_factory=list)
     # The debt that an interrupt has left without a clean-up.
     debt: Debt | None = None
     # The debt when the attempt was given up.
@@ -221,11 +228,15 @@ class Acquisition:
     def repeats(self, now: float) -> None:
         """The server of the grant is lost, or the connection of its session. The next command is a copy, which gets the
         same grant on another connection."""
-        line, self.connection = self.connection, None
-        if line is not None and line.is_open():
-            self.late.append(line)
+        self.unbinds()
         self.token, self.unanswered, self.acknowledged = None, True, None
         self.course.lost(now)
+
+    def unbinds(self) -> None:
+        """The next command binds the hold to another connection than the last."""
+        if self.connection is not None:
+            self.bound.append(self.connection)
+            self.connection = None
 
     def is_not_granted(self, now: float) -> bool:
         """Returns whether the lock counts as refused without a last answer: its time is over, and a server refused
@@ -234,29 +245,52 @@ class Acquisition:
 
     def keeps(self, talk: Any) -> bool:
         """Keeps a connection that the attempt leaves, if no answer came there. Returns whether it did."""
-        if self.unanswered and talk.owes:
+        if self.unanswered and talk.is_unanswered:
             self.talks.append(talk)
             return True
         return False
 
-    def forgive(self) -> list[Any]:
-        """Returns the kept connections that the caller must close: a repeat stands for what was sent on them. With a
-        session, those that are open stay open, as `late`."""
-        talks, self.talks = self.talks, []
+    def forgive(self, now: float, error: Exception) -> None:
+        """Parts with the kept connections after this error, before a repeat stands for what was sent on them. With a
+        session, they stay open, as `late`. If one of them has ended, the repeat has another owner; if the caller has
+        named the owner, raises the error."""
         if self.session:
-            self.late += [talk for talk in talks if talk.is_open()]
-            talks = [talk for talk in talks if talk not in self.late]
-        return talks
+            self.late += self.talks
+        else:
+            self.spare += self.talks
+        self.talks = []
+        if not self.may_end_late():
+            return
+        if self.owners is None:
+            raise error.reason if isinstance(error, redis_py.Unreachable) else error
+        self.former.append(self.owner)
+        self.owner, self.request, self.unanswered = self.owners(), new_request(), False
+        self.token = self.slot = self.acknowledged = None
+        self.course.orphaned(now)
+        self.unbinds()
+        self.parts()
 
-    def parts(self) -> list[Any]:
-        """Returns the connections that nobody needs after a refusal."""
-        late, self.late = self.late, []
-        return late
+    def may_end_late(self) -> bool:
+        """Returns whether a connection of a session has ended on which a command was not answered: if the server
+        executes the command late, the end of that connection releases the lock."""
+        return any([line.has_ended() for line in self.late])
+
+    def parts(self) -> None:
+        """Parts with the connections that nobody needs at its end."""
+        self.spare += self.bound
+        self.bound = []
+        if self.token is None:
+            self.spare += self.late
+            self.late = []
+
+    def release_all(self, owner: bytes) -> list[Command]:
+        """Returns the commands that release what a former owner may have been granted."""
+        return self.target.release(owner, None, new_request(), 1, every=True)
 
     def owes(self) -> Debt | None:
         """Returns what it may have on the server, and forgets it."""
-        debt = Debt(self.token, self.unanswered, [*self.talks, *self.late])
-        self.talks, self.late = [], []
+        debt = Debt(self.token, self.unanswered, [*self.talks, *self.late, *self.bound])
+        self.talks, self.late, self.bound = [], [], []
         self.token, self.unanswered = None, False
         # No call follows: an interrupt in it would lose the debt.
         if debt.token is None and not debt.unanswered and not debt.talks:

@@ -49,6 +49,11 @@ class Talk:
         is not noticed."""
         return self._broken or len(self._owed) > 0
 
+    @property
+    def is_unanswered(self) -> bool:
+        """Returns whether the server may still execute a command that was sent."""
+        return len(self._owed) > 0
+
     async def send(self, *commands: Command) -> list[asyncio.Future[Any]]:
         """Sends commands in one piece. Returns where their replies will be, even if they are errors."""
         loop = asyncio.get_running_loop()
@@ -82,6 +87,8 @@ class Talk:
             for future in self._owed:
                 if not future.done():
                     future.set_result(error)
+            if not redis_py.may_be_executed(error):
+                self._owed.clear()  # The server has answered.
 
     async def exchange(self, *commands: Command, within: float = redis_py.ANSWER) -> list[Any]:
         """Returns the replies, in order. Raises the first error, after all of them were read."""
@@ -149,7 +156,12 @@ class Line(Talk):
     def is_open(self) -> bool:
         """Returns whether the connection has not ended, as far as is known."""
         reader = getattr(self.connection, "_reader", None)
-        return bool(self.connection.is_connected) and not (reader is not None and reader.at_eof())
+        ended = reader is not None and (reader.at_eof() or reader.exception() is not None)
+        return bool(self.connection.is_connected) and not ended
+
+    def has_ended(self) -> bool:
+        """Returns whether the connection has ended, or nothing more can be read there."""
+        return self._broken or not self.is_open()
 
     def ended(self) -> asyncio.Task[None]:
         """Returns a task that ends when the connection does."""

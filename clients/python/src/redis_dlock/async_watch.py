@@ -18,7 +18,7 @@ from .async_wire import Wire
 from .beating import Beating
 from .errors import ReplicasError, logger
 from .heartbeat import Heartbeat, Look, Terms
-from .holds import Hold
+from .holds import ENDED_LATE, Hold
 
 # The errors that do not say whether the server has the hold: the look had no answer, or went to a node that has not the
 # key, or too few replicas know of the renewal.
@@ -72,7 +72,7 @@ class Watch:
     def claims(self) -> float:
         """Returns what `until` returns, but nothing while the session has no open connection or is being bound."""
         session = self._session
-        unbound = session is not None and (self._is_binding or not session.is_open())
+        unbound = session is not None and (self._is_binding or not session.is_open() or self._may_end_late())
         return -math.inf if unbound else self.until()
 
     def stop(self) -> None:
@@ -113,6 +113,8 @@ class Watch:
     async def _watch(self) -> None:
         while True:
             session = self._session
+            if self._may_end_late() and not self._stopped:
+                return await self._lose(ENDED_LATE)
             ended = session.ended() if session is not None and not self._binds else None
             await self._sleep(ended)
             if session is not None and session.closed:
@@ -153,11 +155,18 @@ class Watch:
     async def _sleep(self, ended: asyncio.Task[None] | None) -> None:
         if self._changed.done():
             self._changed = self._loop.create_future()
-        events: set[asyncio.Future[None]] = {self._changed}
+        hold = self._hold()
+        late = [] if hold is None else hold.late
+        events: set[asyncio.Future[None]] = {self._changed, *(line.ended() for line in late)}
+        del hold, late
         if ended is not None:
             events.add(ended)
         pause = max(0.0, self._beats.due() - time.monotonic())
         await asyncio.wait(events, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+
+    def _may_end_late(self) -> bool:
+        hold = self._hold()
+        return hold is not None and hold.may_end_late()
 
     async def _look(self, look: Look) -> list[Any]:
         """Returns the replies to a look."""
@@ -205,9 +214,9 @@ class Watch:
     async def _leave(self, line: Line) -> None:
         """Closes a connection on which binding failed. If the command that binds was not answered, the server may still
         execute it, and the end of the connection would then release the hold. Such a connection stays open, in `late`
-        of the hold, unless the watch has ended."""
+        of the hold, unless the watch has ended. If it has ended itself, the hold is lost."""
         hold = self._hold()
-        if hold is not None and hold.connection is not None and line.owes and line.is_open():
+        if hold is not None and hold.connection is not None and line.is_unanswered:
             hold.late.append(line)
             if not self._stopped:
                 return

@@ -7,7 +7,7 @@ import math
 import time
 from typing import Any
 
-from redis.exceptions import NoPermissionError, ResponseError, TimeoutError
+from redis.exceptions import ConnectionError, NoPermissionError, ResponseError, TimeoutError
 
 from . import owners, redis_py
 from .acquisition import Acquisition, Debt, Replicas
@@ -15,7 +15,7 @@ from .async_talk import BUSY, Line, Talk, cancel, in_background, replies, start
 from .async_way import Way, in_time
 from .commands import Command
 from .errors import ReplicasError
-from .holds import Hold
+from .holds import ENDED_LATE, Hold
 from .limits import STEP, UNNEEDED
 
 Reply = asyncio.Future[Any]
@@ -59,9 +59,8 @@ class Wire(Way):
             await self._settle(attempt)
         if attempt.course.turn.do == "unreachable":
             raise TimeoutError("no reply in time")
-        if attempt.token is None:
-            for line in attempt.parts():
-                await line.done()
+        attempt.parts()
+        await _close_spare(attempt)
 
     async def _abandon(self, attempt: Acquisition, work: asyncio.Task[None]) -> None:
         """Leaves no place in the queue and no hold."""
@@ -104,7 +103,8 @@ class Wire(Way):
 
     async def release_late(self, owner: bytes, alive: list[Command], releases: list[Command]) -> None:
         """Releases in the background what a copy of a request takes after the release of its hold. Not while the hold
-        is `alive`, since another lock object may have entered it, and not if a caller has named the owner."""
+        is `alive`, since another lock object may have entered it, and not if a caller has named the owner. Without
+        commands that tell whether it is alive, there is no such hold."""
 
         async def release() -> None:
             for pause in redis_py.SEES_AN_END:
@@ -119,7 +119,7 @@ class Wire(Way):
         outage = redis_py.Outage()
         while True:
             try:
-                if set(await self.ask(alive, until)) == {None}:
+                if not alive or set(await self.ask(alive, until)) == {None}:
                     await self.ask(releases, until)
                 return
             except (*redis_py.LOST, redis_py.Unreachable) as error:
@@ -130,6 +130,8 @@ class Wire(Way):
         line, attempt.connection = attempt.connection, None
         if line is not None:
             await line.close()
+        await _close_spare(attempt)
+        await self._part(attempt)
         if (debt := attempt.owes()) is None:
             return
         try:
@@ -173,12 +175,14 @@ class Wire(Way):
         while True:
             try:
                 await self._follow(lambda: self._once(attempt), attempt.limits.gives_up)
+                if attempt.token is not None and attempt.may_end_late():
+                    raise ConnectionError(ENDED_LATE)
                 return
             except (*redis_py.LOST, redis_py.Unreachable) as error:
                 attempt.loses(time.monotonic())
                 await asyncio.sleep(outage.pause(attempt.limits.gives_up() - time.monotonic(), error))
-            for talk in attempt.forgive():
-                await talk.done()
+                attempt.forgive(time.monotonic(), error)
+            await _close_spare(attempt)
 
     async def _settle(self, attempt: Acquisition) -> None:
         """Asks whether the server still has a grant that counts from long ago: another may have the lock since."""
@@ -247,13 +251,16 @@ class Wire(Way):
                     # The repeat takes over the place in the queue. The first gets nil, or the same token.
                     reply = await self._ask_to_wait(attempt, lines)
                     await asyncio.wait({before}, timeout=redis_py.LENDING)
-                    line = lines.pop()
-                    if before.done():
+                    line, told = lines.pop(), before.result() if before.done() else TimeoutError()
+                    is_open = isinstance(told, redis_py.LOST) and redis_py.may_be_executed(told)
+                    if not is_open:
                         attempt.course.settled(number)
-                    if before.done() or not attempt.session:
+                    if not is_open or not attempt.session:
                         await line.close()
-                    else:
-                        attempt.late.append(line)
+                        continue
+                    attempt.late.append(line)
+                    if before.done():
+                        redis_py.results([told])
                 _judge(attempt, reply.result())
                 if attempt.course.turn.do != "wait":
                     break
@@ -268,7 +275,7 @@ class Wire(Way):
     async def _granted_at_once(self, attempt: Acquisition, lines: list[Line]) -> bool:
         """Asks without waiting. Returns whether the attempt is over: it was granted, or its time has passed. Otherwise
         the server has said that the lock is held, so that a wait that ends late is no outage."""
-        lines.insert(0, await self.open(_step(attempt)))
+        await self._begin(attempt, lines)
         attempt.sends(time.monotonic())
         _judge(attempt, *await replies(await lines[0].send(attempt.first()), _step(attempt)))
         if attempt.token is not None and attempt.session:
@@ -276,8 +283,24 @@ class Wire(Way):
         return attempt.course.turn.do != "wait"
 
     async def _ask_to_wait(self, attempt: Acquisition, lines: list[Line]) -> Reply:
-        lines.insert(0, await self.open(_step(attempt)))
+        await self._begin(attempt, lines)
         return await self._send(lines[0], attempt)
+
+    async def _begin(self, attempt: Acquisition, lines: list[Line]) -> None:
+        """Makes a connection, and releases there what former owners of the attempt have."""
+        until = _step(attempt)
+        lines.insert(0, await self.open(until))
+        releases = [command for owner in attempt.former for command in attempt.release_all(owner)]
+        if releases:
+            answers = await replies(await lines[0].send(*releases), until)
+            if not any(isinstance(answer, Exception) for answer in answers):
+                await self._part(attempt)
+
+    async def _part(self, attempt: Acquisition) -> None:
+        """Releases in the background what late copies take for former owners of the attempt."""
+        for owner in attempt.former:
+            await self.release_late(owner, [], attempt.release_all(owner))
+        attempt.former = []
 
     async def _send(self, line: Line, attempt: Acquisition) -> Reply:
         """Sends the command that waits."""
@@ -363,6 +386,13 @@ def _step(attempt: Acquisition) -> float:
     """Returns until when a connection may be made, or a command that does not wait be answered. The caller of the
     attempt sees to the limit of a wait."""
     return attempt.limits.step(time.monotonic()) if attempt.limit() is None else time.monotonic() + STEP
+
+
+async def _close_spare(attempt: Acquisition) -> None:
+    """Gives back the connections that the attempt does not need. After a cancellation, a second call does the rest."""
+    while attempt.spare:
+        await attempt.spare[-1].done()
+        attempt.spare.pop()
 
 
 def _leave_behind(attempt: Acquisition, debt: Debt) -> None:

@@ -20,7 +20,8 @@ class Turn(NamedTuple):
     """The next step."""
 
     do: Do
-    # Whether the command has a new `REQUEST`, because the last grant is over.
+    # Whether the command has a new `REQUEST`, because the last grant is over, or a late copy of the last request would
+    # release it.
     fresh: bool = False
     # Until when a grant is certain.
     until: float = -math.inf
@@ -128,6 +129,14 @@ class Attempt:
     def cut(self, now: float, number: int) -> Turn:
         """Notes that no answer comes. The command may still be executed."""
         return self._again(now)
+
+    def orphaned(self, now: float) -> Turn:
+        """Notes that the connection of a copy has ended without an answer, and that the copy binds the hold to its
+        connection: if the server executes the copy late, the end of the connection releases the hold. The next request
+        is that of another owner."""
+        self._from, self._open, self._renewals = None, {}, {}
+        turn = self._again(now)
+        return turn if turn.is_outcome else self._goes(turn.do, fresh=True)
 
     def refused(self, now: float, number: int) -> Turn:
         """Takes an error that says that the command was not executed, and may be sent again."""

@@ -18,6 +18,8 @@ from typing import Any, Generic, TypeVar
 from .validity import Validity
 
 C = TypeVar("C")
+# Why a hold is lost for which `Hold.may_end_late` is true.
+ENDED_LATE = "a connection ended on which a command that binds it had no answer"
 
 
 class SharedValidity(Validity):
@@ -127,6 +129,12 @@ class Hold(Generic[C]):
         """Returns the connections that it may be bound to."""
         bound: list[C] = [] if self.connection is None else [self.connection]
         return [*bound, *self.late]
+
+    def may_end_late(self) -> bool:
+        """Returns whether a connection has ended on which a command that binds it was not answered: if the server
+        executes the command late, the end of that connection releases it."""
+        late: list[Any] = list(self.late)
+        return any([line.has_ended() for line in late])
 
     def unbinds(self) -> None:
         """Forgets its connections, which are closed."""

@@ -60,6 +60,9 @@ class DLock(Held, Lock):
         `token` names the owner, instead of a new one for every acquisition. After an interrupted wait
         (`KeyboardInterrupt`, for example) the lock is not held.
 
+        If the connection breaks, the lock is asked for again. A lock that is bound to its connection then gets another
+        owner; if `token` has named the owner, raises redis-py's `ConnectionError` or `TimeoutError`.
+
         Raises `DeadlockError` if waiting would never end. Costs one command if the lock is free; a wait costs a
         connection and another command.
         """

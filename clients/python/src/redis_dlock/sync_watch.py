@@ -19,7 +19,7 @@ from . import redis_py, sync_heart
 from .beating import Beating
 from .errors import ReplicasError, logger
 from .heartbeat import Heartbeat, Look, Terms
-from .holds import Hold
+from .holds import ENDED_LATE, Hold
 from .limited import Work, begin
 from .sync_wire import Wire
 from .talk import Line
@@ -104,7 +104,7 @@ class Watch:
     def claims(self) -> float:
         """Returns what `until` returns, but nothing while the session has no open connection or is being bound."""
         session = self._session
-        unbound = session is not None and (self._is_binding or not session.is_open())
+        unbound = session is not None and (self._is_binding or not session.is_open() or self._may_end_late())
         return -math.inf if unbound else self.until()
 
     def stop(self) -> None:
@@ -151,6 +151,8 @@ class Watch:
 
     def _watch(self, wakes: socket.socket) -> None:
         while not self._stopped:
+            if self._may_end_late() and not self._stopped:
+                return self._lose(ENDED_LATE)
             self._sleep(wakes)
             session = self._session
             if self._stopped or session is not None and session.closed:
@@ -189,27 +191,38 @@ class Watch:
             self._binds, self._is_binding, self._refused = False, False, None
 
     def _sleep(self, wakes: socket.socket) -> None:
-        """Waits until something is due, or the watch is woken, or the connection of the session has something."""
-        seen = self._descriptor()
+        """Waits until something is due, or the watch is woken, or a connection of the hold has something."""
+        lines = [] if self._session is None or self._binds else [self._session]
+        found = [self._descriptor(line) for line in [*lines, *self._late()]]
+        seen = [each for each in found if each is not None]
         try:
             with selectors.DefaultSelector() as selector:
                 selector.register(wakes, selectors.EVENT_READ)
-                if seen is not None:
-                    selector.register(seen, selectors.EVENT_READ)
+                for each in seen:
+                    selector.register(each, selectors.EVENT_READ)
                 ready = [key.fileobj for key, _ in selector.select(max(0.0, self._beats.due() - time.monotonic()))]
         finally:
-            if seen is not None:
-                with _duplicates_change:
-                    _duplicates.discard(seen)
-                    os.close(seen)
+            with _duplicates_change:
+                for each in seen:
+                    _duplicates.discard(each)
+                    os.close(each)
         if wakes in ready:
             wakes.recv(64)
 
-    def _descriptor(self) -> int | None:
-        """Returns a descriptor of its own for the connection of the session: a release reads on the connection at the
-        same time, and eventlet lets only one look at a descriptor."""
-        sock = getattr(self._session.connection, "_sock", None) if self._session is not None else None
-        if sock is None or self._binds:
+    def _late(self) -> list[Line]:
+        """Returns the connections on which a command that binds the hold was not answered."""
+        hold = self._hold()
+        return [] if hold is None else list(hold.late)
+
+    def _may_end_late(self) -> bool:
+        hold = self._hold()
+        return hold is not None and hold.may_end_late()
+
+    def _descriptor(self, line: Line) -> int | None:
+        """Returns a descriptor of its own for a connection of the hold: a release reads on the connection at the same
+        time, and eventlet lets only one look at a descriptor."""
+        sock = getattr(line.connection, "_sock", None)
+        if sock is None:
             return None
         try:
             with _duplicates_change:
@@ -261,9 +274,9 @@ class Watch:
     def _leave(self, line: Line) -> None:
         """Closes a connection on which binding failed. If the command that binds was not answered, the server may still
         execute it, and the end of the connection would then release the hold. Such a connection stays open, in `late`
-        of the hold, unless the watch has ended."""
+        of the hold, unless the watch has ended. If it has ended itself, the hold is lost."""
         hold = self._hold()
-        if hold is not None and hold.connection is not None and line.owes and line.is_open():
+        if hold is not None and hold.connection is not None and line.is_unanswered:
             hold.late.append(line)
             if not self._stopped:
                 return

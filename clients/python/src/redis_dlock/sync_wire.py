@@ -13,13 +13,13 @@ import time
 import weakref
 from typing import Any
 
-from redis.exceptions import NoPermissionError, ResponseError, TimeoutError
+from redis.exceptions import ConnectionError, NoPermissionError, ResponseError, TimeoutError
 
 from . import owners, redis_py
 from .acquisition import Acquisition, Debt, Replicas
 from .commands import Command
 from .errors import ReplicasError
-from .holds import Hold
+from .holds import ENDED_LATE, Hold
 from .limited import Work
 from .limits import STEP, UNNEEDED
 from .sync_way import Way
@@ -64,9 +64,8 @@ class Wire(Way):
                 self._settle(attempt)
             if attempt.course.turn.do == "unreachable":
                 raise TimeoutError("no reply in time")
-            if attempt.token is None:
-                for line in attempt.parts():
-                    line.done()
+            attempt.parts()
+            _close_spare(attempt)
         except redis_py.LOST:
             self.give_up(attempt, seen=0.0)
             if not attempt.is_not_granted(time.monotonic()):
@@ -82,6 +81,8 @@ class Wire(Way):
         if attempt.connection is not None:
             attempt.connection.close()
             attempt.connection = None
+        _close_spare(attempt)
+        self._part(attempt)
         if attempt.debt is None:
             attempt.debt = attempt.owes()
         if (debt := attempt.debt) is not None:
@@ -120,7 +121,8 @@ class Wire(Way):
 
     def release_late(self, owner: bytes, alive: list[Command], releases: list[Command]) -> None:
         """Releases in the background what a copy of a request takes after the release of its hold. Not while the hold
-        is `alive`, since another lock object may have entered it, and not if a caller has named the owner."""
+        is `alive`, since another lock object may have entered it, and not if a caller has named the owner. Without
+        commands that tell whether it is alive, there is no such hold."""
 
         def release() -> None:
             for pause in redis_py.SEES_AN_END:
@@ -138,7 +140,7 @@ class Wire(Way):
         outage = redis_py.Outage()
         while True:
             try:
-                if set(self.ask(alive, until)) == {None}:
+                if not alive or set(self.ask(alive, until)) == {None}:
                     self.ask(releases, until)
                 return
             except (*redis_py.LOST, redis_py.Unreachable) as error:
@@ -187,12 +189,14 @@ class Wire(Way):
         while True:
             try:
                 self._follow(lambda: self._once(attempt), attempt.limits.gives_up)
+                if attempt.token is not None and attempt.may_end_late():
+                    raise ConnectionError(ENDED_LATE)
                 return
             except (*redis_py.LOST, redis_py.Unreachable) as error:
                 attempt.loses(time.monotonic())
                 time.sleep(outage.pause(attempt.limits.gives_up() - time.monotonic(), error))
-            for talk in attempt.forgive():
-                talk.done()
+                attempt.forgive(time.monotonic(), error)
+            _close_spare(attempt)
 
     def _settle(self, attempt: Acquisition) -> None:
         """Asks whether the server still has a grant that counts from long ago: another may have the lock since."""
@@ -277,7 +281,7 @@ class Wire(Way):
     def _granted_at_once(self, attempt: Acquisition, lines: list[Line]) -> bool:
         """Asks without waiting. Returns whether the attempt is over: it was granted, or its time has passed. Otherwise
         the server has said that the lock is held, so that a wait that ends late is no outage."""
-        lines.insert(0, self.open(attempt.limits.step(time.monotonic())))
+        self._begin(attempt, lines)
         attempt.sends(time.monotonic())
         lines[0].send(attempt.first())
         if _read(lines[0], attempt, attempt.limits.step(time.monotonic())) is not None and attempt.session:
@@ -285,8 +289,25 @@ class Wire(Way):
         return attempt.course.turn.do != "wait"
 
     def _ask_to_wait(self, attempt: Acquisition, lines: list[Line]) -> None:
-        lines.insert(0, self.open(attempt.limits.step(time.monotonic())))
+        self._begin(attempt, lines)
         _send(lines[0], attempt)
+
+    def _begin(self, attempt: Acquisition, lines: list[Line]) -> None:
+        """Makes a connection, and releases there what former owners of the attempt have."""
+        until = attempt.limits.step(time.monotonic())
+        lines.insert(0, self.open(until))
+        releases = [command for owner in attempt.former for command in attempt.release_all(owner)]
+        if releases:
+            lines[0].send(*releases)
+            replies = [lines[0].read(until) for _ in releases]
+            if not any(isinstance(reply, ResponseError) for reply in replies):
+                self._part(attempt)
+
+    def _part(self, attempt: Acquisition) -> None:
+        """Releases in the background what late copies take for former owners of the attempt."""
+        for owner in attempt.former:
+            self.release_late(owner, [], attempt.release_all(owner))
+        attempt.former = []
 
     def _answers(self, line: Line, attempt: Acquisition) -> bool:
         """Waits for a reply. Returns False when it is time for another connection."""
@@ -359,6 +380,13 @@ class Wire(Way):
             raise ReplicasError(replicas.too_few(attempt.acknowledged))
 
 
+def _close_spare(attempt: Acquisition) -> None:
+    """Gives back the connections that the attempt does not need. After an interrupt, a second call does the rest."""
+    while attempt.spare:
+        attempt.spare[-1].done()
+        attempt.spare.pop()
+
+
 def _leave_behind(attempt: Acquisition, debt: Debt) -> None:
     """A grant that cannot be undone ends with its lease, unless its session keeps it."""
     if attempt.home is not None:
@@ -367,14 +395,16 @@ def _leave_behind(attempt: Acquisition, debt: Debt) -> None:
 
 def _leave(line: Line, attempt: Acquisition) -> bool:
     """Waits a moment for the server to take the place in the queue from a connection, and closes it. Returns whether
-    the server has. If not, the connection of a session stays open: a late grant may still be bound to it."""
+    the server has. If not, the connection of a session stays open: a late grant may still be bound to it. Raises
+    `ConnectionError` if that connection has ended."""
     answered = False
     try:
         answered = line.answers(time.monotonic() + redis_py.LENDING)
     except redis_py.LOST:
-        pass
+        if attempt.session:
+            raise
     finally:
-        if answered or not attempt.session or not line.is_open():
+        if answered or not attempt.session:
             line.close()
         else:
             attempt.late.append(line)

@@ -39,6 +39,11 @@ class Talk:
         """Returns whether a reply has not been read, or not in full."""
         return self._owed > 0
 
+    @property
+    def is_unanswered(self) -> bool:
+        """Returns whether the server may still execute a command that was sent."""
+        return self.owes
+
     def send(self, *commands: Command) -> None:
         """Sends commands in one piece."""
         packed = redis_py.packed(self.connection, commands)
@@ -69,6 +74,10 @@ class Talk:
                 reply = self._read_by(within)
         except ResponseError as error:
             reply = error
+        except ConnectionError as error:
+            if not redis_py.may_be_executed(error):
+                self._owed = 0  # The server has answered, and redis-py has disconnected.
+            raise
         self._owed -= 1
         return reply
 
@@ -176,6 +185,21 @@ class Line(Talk):
             return True
         except (*redis_py.LOST, ValueError):  # A socket that another thread has closed has no file descriptor.
             return False
+        finally:
+            with suppress(RuntimeError):  # The lock is not ours: it was not acquired.
+                self.busy.release()
+
+    def has_ended(self) -> bool:
+        """Returns whether the connection has ended, as far as is known. Reads replies that came late, because redis-py
+        notices no end behind them."""
+        try:
+            if not self.busy.acquire(blocking=False):
+                return False  # A different thread reads.
+            while self.owes and self.is_open() and self.answers(time.monotonic()):
+                self.read(time.monotonic())
+            return not self.is_open()
+        except redis_py.LOST:
+            return True
         finally:
             with suppress(RuntimeError):  # The lock is not ours: it was not acquired.
                 self.busy.release()
