@@ -96,9 +96,10 @@ async def test_a_request_that_arrives_after_the_release_leaves_no_hold(
         await session.close()
 
 
+@pytest.mark.parametrize("late", ["first", "second"])
 @pytest.mark.parametrize("arrives", ["held", "released"])
-async def test_a_re_entry_that_arrives_late_leaves_no_hold(
-    kit: Kit, client: redis.Redis, delay: Delay, arrives: str
+async def test_an_entry_that_arrives_late_leaves_no_hold(
+    kit: Kit, client: redis.Redis, delay: Delay, arrives: str, late: str
 ) -> None:
     def deliver() -> None:
         before = calls(client, "racquire")
@@ -106,8 +107,11 @@ async def test_a_re_entry_that_arrives_late_leaves_no_hold(
         soon("the copy arrives", lambda: calls(client, "racquire") > before)
 
     lock = kit.extra("job", client=kit.client_of(delay.address), timeout=600, reentrant=True)
+    if late == "first":
+        delay.keep("REQUEST", breaks=True)
     assert await lock.acquire()
-    delay.keep("REQUEST", breaks=True)
+    if late == "second":
+        delay.keep("REQUEST", breaks=True)
     assert await lock.acquire() and await lock.acquire()
     if arrives == "held":
         deliver()

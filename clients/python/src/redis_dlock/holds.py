@@ -73,8 +73,8 @@ class Hold(Generic[C]):
     is_own: bool = False
     # Whether a copy of its request, or of a re-entry, got no answer: the copy may be executed after the release.
     is_copied: bool = False
-    # Whether a copy of a re-entry got no answer: after the owner's next request, the copy would count as one more entry.
-    # The last release then releases all entries.
+    # Whether a copy of a re-entry, or of a request before one, got no answer: after the owner's next request, the copy
+    # would count as one more entry. The last release then releases all entries.
     is_entered_late: bool = False
     # The release that was not answered yet: its id, and the number of entries that it releases.
     releasing: tuple[str, int] | None = None
