@@ -18,7 +18,8 @@ final class BoundConnection {
     private DedicatedConnection connection;
     /**
      * Connections on which a command that binds is unanswered. If the command arrives after all, it binds the hold to
-     * its own connection, whose end would release the hold. The connections therefore stay open until the hold ends.
+     * its own connection, whose end would release the hold. The connections therefore stay open until the hold ends. If
+     * one of them ends, the hold is lost.
      */
     private final List<DedicatedConnection> late = new ArrayList<>();
     private boolean isOver;
@@ -72,13 +73,28 @@ final class BoundConnection {
     }
 
     private void keepOpen(DedicatedConnection taken) {
+        boolean isKept;
         synchronized (this) {
-            if (!isOver) {
+            isKept = !isOver;
+            if (isKept) {
                 late.add(taken);
-                return;
             }
         }
-        taken.leave();
+        if (isKept) {
+            taken.whenEnded(() -> endedLate(taken));
+        } else {
+            taken.leave();
+        }
+    }
+
+    private void endedLate(DedicatedConnection ended) {
+        boolean isLost;
+        synchronized (this) {
+            isLost = late.remove(ended);
+        }
+        if (isLost) {
+            lost.accept("a connection ended on which a command that binds it had no answer", null);
+        }
     }
 
     private void unbound(DedicatedConnection ended) {

@@ -162,6 +162,26 @@ final class LostAnswersTest {
     }
 
     @Test
+    void a_session_is_lost_if_a_command_that_binds_it_may_outlast_its_connection() throws Exception {
+        try (TestServer server = TestServer.start("--dlock.session-grace", "20000");
+                Proxy proxy = new Proxy(server);
+                DLockClient client = TestServer.connected(proxy.url())) {
+            Hold hold = client.lock("job").withLease(Lease.session(LONG)).acquire();
+            CompletableFuture<LockLostException> lost = new CompletableFuture<>();
+            hold.onLost(lost::complete);
+            proxy.keepFrom("SESSION");
+            server.run("CLIENT", "KILL", "ID", server.each("job", "holds", "session").get(0));
+            soon("the command that binds it is kept back", () -> proxy.keeps);
+            proxy.dropKept();
+            lost.get(5, TimeUnit.SECONDS);
+            assertFalse(hold.isHeld());
+            server.run("CONFIG", "SET", "dlock.session-grace", 0);
+            proxy.deliver();
+            soon("the end of its connection releases it", () -> server.isFree("job"));
+        }
+    }
+
+    @Test
     void a_session_whose_connection_has_ended_promises_nothing_until_it_is_bound_again() throws Exception {
         try (TestServer server = TestServer.start("--dlock.session-grace", "20000");
                 Proxy proxy = new Proxy(server);
