@@ -14,6 +14,8 @@ use crate::support::{Server, eventually, lock_info, req, soon};
 /// A tick takes 1 ms, and up to 4 ms on a busy server. A `PING` may wait for two ticks, and for the commands and the
 /// server's own work between them. The rest is for a machine that is slow while other tests use it.
 pub(super) const PIECE: Duration = Duration::from_millis(14);
+/// A command that reads takes less than 1 ms. The rest is for a busy machine.
+const READ: Duration = Duration::from_millis(3);
 /// The aim is 1 ms for a search. The rest is for what the command does beside it, and for a busy machine.
 const SEARCH: Duration = Duration::from_millis(3);
 
@@ -153,6 +155,25 @@ fn info_is_quick_where_the_ended_holds_come_after_the_one_that_is_left() {
     let found = least_of_three(|| server.takes(|| drop(client.run("DLOCK.INFO k"))));
     within(PIECE, found, "DLOCK.INFO k");
 }
+
+/// Reading beside holds in a grace, which `INFO` shows until the grace ends, although no visit has settled them.
+#[test]
+fn reading_is_quick_while_a_hundred_thousand_ended_holds_are_in_a_grace() {
+    let server = Server::start();
+    let (session, mut client) = readers(&server, |n| format!("DLOCK.RLOCK k reader-{n} PX 600000 SESSION"));
+    client.ok("CONFIG SET dlock.session-grace 300000");
+    client.ok("CLIENT PAUSE 600000 WRITE");
+    client.watch_close(session);
+    let info = lock_info(&mut client, "k FULL").unwrap();
+    assert_eq!((info.holders, info.holds().len()), (MANY as i64 + 1, 10));
+    assert!(info.ttl > 300_000, "the hold without a session has the longer lease");
+    assert!(info.holds().iter().all(|hold| hold.ttl <= 300_000), "the grace is shorter");
+    for request in READS {
+        within(READ, least_of_three(|| server.takes(|| drop(client.run(request)))), request);
+    }
+}
+
+const READS: [&str; 4] = ["DLOCK.INFO k", "DLOCK.INFO k FULL", "DLOCK.INFO k OWNER reader-7", "MEMORY USAGE k"];
 
 #[test]
 fn all_that_info_shows_of_a_hundred_thousand_holds_is_a_thousand() {
