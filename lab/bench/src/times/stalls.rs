@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use dlock_testkit::crowds::{
-    MANY, crossing, join, named_session_of_many, queue, readers, readers_until, session_of_many, several_held,
-    waiters_for_all,
+    MANY, crossing, half_lapsed, join, named_session_of_many, queue, readers, readers_until, session_of_many,
+    several_held, waiters_for_all,
 };
 use dlock_testkit::replica::{counter, info_field};
 use dlock_testkit::{Client, Server, Setup, req, soon};
@@ -28,7 +28,7 @@ pub struct Case {
     measure: fn(&Setup) -> Duration,
 }
 
-pub static CASES: [Case; 18] = [
+pub static CASES: [Case; 20] = [
     case("search-480", "deadlock search, 480 waiters, owners of 1,000 bytes", "", |setup| search(setup, 480)),
     case("search-700", "deadlock search, 700 waiters, owners of 1,000 bytes", "", |setup| search(setup, 700)),
     case(
@@ -38,6 +38,8 @@ pub static CASES: [Case; 18] = [
         searches,
     ),
     case("read-ended", "CHECK, INFO and INFO FULL beside 100,000 ended holds in a pause", "", read_ended),
+    case("read-grace", "INFO, INFO FULL and MEMORY USAGE beside 100,000 ended holds in a grace", "", read_grace),
+    case("read-lapsed", "INFO, INFO FULL and MEMORY USAGE beside 50,000 lapsed of 100,000 holds", "", read_lapsed),
     case("end-locks", "end of a session of 100,000 locks", "", end_of_locks),
     case("end-holds", "end of a session of 100,000 holds of one lock", "", end_of_holds),
     case(
@@ -75,10 +77,12 @@ const fn case(
 }
 
 /// The targets of what can be divided.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 13] = [
     at_most_5("deadlock search, 480 waiters", "stall/search-480"),
     at_most_5("deadlock search, 700 waiters", "stall/search-700"),
     at_most_5("CHECK and INFO beside ended holds", "stall/read-ended"),
+    at_most_5("INFO beside holds in a grace", "stall/read-grace"),
+    at_most_5("INFO beside lapsed holds", "stall/read-lapsed"),
     at_most_5("end of a session of 100,000 locks", "stall/end-locks"),
     at_most_5("end of a session of 100,000 holds", "stall/end-holds"),
     at_most_5("RLOCK beside 100,000 lapsed holds", "stall/lapsed"),
@@ -135,6 +139,26 @@ fn read_ended(setup: &Setup) -> Duration {
         }
     })
 }
+
+fn read_grace(setup: &Setup) -> Duration {
+    let server = setup.clone().start();
+    let (session, mut client) = readers(&server, |n| format!("DLOCK.RLOCK k reader-{n} PX 600000 SESSION"));
+    client.ok("CONFIG SET dlock.session-grace 600000");
+    client.ok("CLIENT PAUSE 600000 WRITE");
+    client.watch_close(session);
+    server.longest_turn(|| READS.iter().for_each(|request| drop(client.run(*request))))
+}
+
+/// Reads beside holds that have lapsed, and again after a command that has dropped them. They are freed later.
+fn read_lapsed(setup: &Setup) -> Duration {
+    let server = setup.clone().start();
+    let mut client = half_lapsed(&server);
+    let lapsed = server.longest_turn(|| READS.iter().for_each(|request| drop(client.run(*request))));
+    client.int("DLOCK.RLOCK k new PX 600000");
+    lapsed.max(server.longest_turn(|| READS.iter().for_each(|request| drop(client.run(*request)))))
+}
+
+const READS: [&str; 3] = ["DLOCK.INFO k", "DLOCK.INFO k FULL", "MEMORY USAGE k"];
 
 fn end_of_locks(setup: &Setup) -> Duration {
     let server = setup.clone().start();
