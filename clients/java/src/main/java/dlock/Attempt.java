@@ -202,6 +202,18 @@ final class Attempt {
         return isOver ? null : again(now);
     }
 
+    /**
+     * A copy of the request got no answer. If the server executes it later, it binds the hold to the connection of the
+     * copy, whose end releases the hold. The next request is a new one.
+     */
+    Action orphaned(long now) {
+        if (isOver || isGranted || !limits.isLeft(now)) {
+            return cut(now);
+        }
+        open.values().forEach(command -> command.isOld = true);
+        return asks(now, true);
+    }
+
     /** Takes the answer that the command was not executed, and may be sent again. */
     Action refused(int number, long now) {
         open.remove(number);

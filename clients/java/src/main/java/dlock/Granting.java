@@ -19,6 +19,7 @@ final class Granting {
 
     private final Core core;
     private final Request request;
+    private final boolean isOwnerShared;
     private final Limits limits;
     private final Thread thread;
     private final List<Consumer<? super LockLostException>> listeners;
@@ -32,6 +33,8 @@ final class Granting {
     private Attempt attempt;
     private int number;
     private Acquisition asking;
+    /** Whether a request of a former owner may still be executed. */
+    private boolean hasFormer;
     /** Why no server has the request now; {@code null}: a server has it, or none has failed. */
     private Throwable trouble;
     /** The last failure since the last answer. */
@@ -49,16 +52,21 @@ final class Granting {
         Attempt.Action at(long now);
     }
 
-    /** {@code thread}: the thread to which the hold belongs, or {@code null}. */
+    /**
+     * {@code isOwnerShared}: whether the owner holds one of the locks already, on its other side. {@code thread}: the
+     * thread to which the hold belongs, or {@code null}.
+     */
     Granting(
             Core core,
             Request request,
             String owner,
+            boolean isOwnerShared,
             Limits limits,
             Thread thread,
             List<Consumer<? super LockLostException>> listeners) {
         this.core = core;
         this.request = request;
+        this.isOwnerShared = isOwnerShared;
         this.limits = limits;
         this.thread = thread;
         this.listeners = listeners;
@@ -98,6 +106,11 @@ final class Granting {
         switch (action.step) {
             case TRY:
             case WAIT:
+                if (action.isFresh && isOrphaned()) {
+                    // The former owner may have the lock.
+                    changeOwner().thenRun(() -> later(pauseMillis, () -> ask(action)));
+                    return;
+                }
                 if (action.isFresh) {
                     forgetGrant(action.cleanup);
                 }
@@ -304,7 +317,15 @@ final class Granting {
             fails(reason, copy);
         } else {
             long pause = troubled(reason);
-            decide(now -> Unanswered.mayBeExecuted(reason) ? attempt.cut(now) : attempt.refused(copy, now), pause);
+            boolean isLost = reason instanceof Unanswered && !(reason.getCause() instanceof ServerException);
+            if (isLost && its.isSession() && isOwnerShared) {
+                // An upgrade has the owner of its reader.
+                fails(reason, 0);
+                return;
+            }
+            decide(now -> !Unanswered.mayBeExecuted(reason) ? attempt.refused(copy, now)
+                    : isLost && its.isSession() ? attempt.orphaned(now)
+                    : attempt.cut(now), pause);
         }
     }
 
@@ -376,6 +397,21 @@ final class Granting {
                 fails(reason, copy);
             }
         });
+    }
+
+    private synchronized boolean isOrphaned() {
+        return granted == null;
+    }
+
+    /** A late copy of the request would release the lock. Completes when its owner has nothing, as far as is known. */
+    private CompletableFuture<?> changeOwner() {
+        Acquisition last;
+        synchronized (this) {
+            last = asking;
+            asking = new Acquisition(core, request, core.freshOwner(), true, limits);
+            hasFormer = true;
+        }
+        return last.abandon(true);
     }
 
     /** The grant is over. The next request has another id, and another owner if a copy of this one may come late. */
@@ -501,8 +537,8 @@ final class Granting {
     }
 
     /** Returns whether a request may still be executed, because it was not answered. */
-    boolean isUnsettled() {
-        return !cleaned.isDone();
+    synchronized boolean isUnsettled() {
+        return hasFormer || !cleaned.isDone();
     }
 
     /** Waits for the result. An interrupt does not end the wait; the thread's interrupt status is kept. */

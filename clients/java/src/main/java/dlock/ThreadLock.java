@@ -66,8 +66,8 @@ final class ThreadLock {
 
     private Granting granting(Request needed, Limits limit) {
         core.checkOpen();
-        String owner = core.currentOwner().nameFor(needed);
-        return new Granting(core, needed, owner, limit, Thread.currentThread(), listeners);
+        ThreadOwner me = core.currentOwner();
+        return new Granting(core, needed, me.nameFor(needed), me.hasSome(needed), limit, Thread.currentThread(), listeners);
     }
 
     private Hold await(Granting granting) {

@@ -51,6 +51,11 @@ final class ThreadOwner {
         return name;
     }
 
+    /** Returns whether a hold of this thread has one of the names, on either side. */
+    boolean hasSome(Request request) {
+        return grants.stream().anyMatch(granted -> request.names.stream().anyMatch(granted.uses::containsKey));
+    }
+
     /** Records that a request of this thread was not answered: the next acquisition gets a new owner name. */
     void leaveUnsettled() {
         unsettled = true;

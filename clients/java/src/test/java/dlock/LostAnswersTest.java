@@ -162,6 +162,63 @@ final class LostAnswersTest {
     }
 
     @Test
+    void a_request_with_a_session_that_outlasts_its_connection_releases_nothing() throws Exception {
+        outlasted(DLock::acquireAsync);
+        outlasted(lock -> CompletableFuture.supplyAsync(() -> locked(lock)));
+        outlasted(lock -> lock.tryAcquireAsync(Duration.ZERO).thenApply(hold -> hold.orElseThrow()));
+    }
+
+    private static void outlasted(Function<DLock, CompletableFuture<Hold>> ask) throws Exception {
+        try (TestServer server = TestServer.start();
+                Proxy proxy = new Proxy(server);
+                DLockClient client = TestServer.connected(proxy.url())) {
+            proxy.keepFrom("SESSION");
+            CompletableFuture<Hold> asked = ask.apply(client.lock("job").withLease(Lease.session(LONG)));
+            soon("the request is kept back", () -> proxy.keeps);
+            proxy.dropKept();
+            Hold hold = asked.get(20, TimeUnit.SECONDS);
+            long before = server.calls("racquire");
+            proxy.deliver();
+            soon("the request arrives", () -> server.calls("racquire") > before);
+            Thread.sleep(500);
+            assertTrue(hold.isHeld());
+            assertEquals(List.of(hold.fencingToken()), server.each("job", "holds", "token"));
+            hold.release();
+            soon("nobody has it", () -> server.isFree("job"));
+        }
+    }
+
+    private static Hold locked(DLock lock) {
+        lock.lock();
+        return lock.hold();
+    }
+
+    @Test
+    void an_upgrade_with_a_session_whose_connection_breaks_fails() throws Exception {
+        try (TestServer server = TestServer.start();
+                Proxy proxy = new Proxy(server);
+                DLockClient client = TestServer.patient().url(proxy.url()).lease(Lease.session(LONG)).connect()) {
+            DReadWriteLock lock = client.readWriteLock("job");
+            lock.readLock().lock();
+            proxy.keepFrom("SESSION");
+            Thread breaks = new Thread(() -> {
+                soon("the request is kept back", () -> proxy.keeps);
+                proxy.dropKept();
+            });
+            breaks.start();
+            assertThrows(UnavailableException.class, () -> lock.writeLock().lock());
+            breaks.join();
+            proxy.deliver();
+            Thread.sleep(500);
+            assertEquals("shared", server.info("job").get("mode"));
+            lock.writeLock().lock();
+            lock.writeLock().unlock();
+            lock.readLock().unlock();
+            soon("nobody has it", () -> server.isFree("job"));
+        }
+    }
+
+    @Test
     void a_session_is_lost_if_a_command_that_binds_it_may_outlast_its_connection() throws Exception {
         try (TestServer server = TestServer.start("--dlock.session-grace", "20000");
                 Proxy proxy = new Proxy(server);
