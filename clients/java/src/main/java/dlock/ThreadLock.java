@@ -67,7 +67,8 @@ final class ThreadLock {
     private Granting granting(Request needed, Limits limit) {
         core.checkOpen();
         ThreadOwner me = core.currentOwner();
-        return new Granting(core, needed, me.nameFor(needed), me.hasSome(needed), limit, Thread.currentThread(), listeners);
+        String owner = me.nameFor(needed);
+        return new Granting(core, needed, owner, me.hasSome(needed), limit, Thread.currentThread(), listeners);
     }
 
     private Hold await(Granting granting) {
