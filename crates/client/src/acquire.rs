@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::backend::{Backend, no_stay};
 use crate::error::Error;
 use crate::guard::Guard;
+use crate::limits::Limits;
 use crate::named::Session;
 use crate::options::{Keep, Replicas, Terms, Wait, certain_lease, whole_millis};
 use crate::owner::Naming;
@@ -151,7 +152,8 @@ impl Acquire {
         }
         if let Some(upgrades) = &terms.upgrades {
             let began = Instant::now();
-            terms.upgrade = Some(upgrades.begin(terms.wait).await?);
+            let end = Limits::new(&terms, began).begins_by();
+            terms.upgrade = Some(upgrades.begin(end).await?);
             if let Wait::AtMost(wait) = &mut terms.wait {
                 *wait = wait.saturating_sub(began.elapsed());
             }

@@ -29,10 +29,17 @@ impl Guard {
     /// gets [`Error::Refused`] with the code `DEADLOCK`, or [`Error::Contention`] if it does not wait. The second
     /// should release its lock, and acquire it for writing.
     ///
+    /// An upgrade begins when the last one is released for sure. If the last one was dropped, or the connection of its
+    /// request broke, this takes a second or, while no server answers, up to 5 s. The upgrade waits for it first, as
+    /// part of its wait; without waiting, as long as for an answer ([`outage`](Acquire::outage)). The same goes for the
+    /// first upgrade after [`downgrade`](Guard::downgrade).
+    ///
     /// # Errors
     ///
     /// [`Error::Invalid`] unless this is a guard from [`Client::read`](crate::Client::read), of a single server. The
-    /// awaited upgrade returns that error, too, if this guard is upgraded already.
+    /// awaited upgrade returns that error, too, if this guard is upgraded already, and [`Error::Unreachable`] if the
+    /// last upgrade is not released in time, or if it is a [`session`](Acquire::session) and its connection breaks
+    /// before it is granted.
     pub fn upgrade(&self) -> Result<Acquire, Error> {
         let hold = self.hold();
         if hold.mode != Mode::Read {

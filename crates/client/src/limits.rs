@@ -37,6 +37,16 @@ impl Limits {
         }
     }
 
+    /// Returns when an upgrade has to begin, if the release of the last one takes long. `None`: at any time.
+    pub fn begins_by(&self) -> Option<Instant> {
+        match self.wait {
+            // The releases of a late copy take as long as an answer may, and a little longer.
+            Wait::Not => self.end(self.began),
+            Wait::AtMost(_) => self.over(self.began),
+            Wait::ForEver => None,
+        }
+    }
+
     /// Returns how long an acquisition that does not wait looks for an answer.
     pub fn outage(&self) -> Duration {
         self.outage

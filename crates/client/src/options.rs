@@ -34,17 +34,6 @@ pub(crate) enum Wait {
     ForEver,
 }
 
-impl Wait {
-    /// Returns the rest of the wait after `time`.
-    pub fn after(self, time: Duration) -> Self {
-        match self {
-            Self::AtMost(wait) if wait > time => Self::AtMost(wait - time),
-            Self::AtMost(_) | Self::Not => Self::Not,
-            Self::ForEver => Self::ForEver,
-        }
-    }
-}
-
 /// How the lease is kept alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
@@ -77,21 +66,18 @@ pub(crate) struct Upgrade {
 }
 
 impl Upgrades {
-    /// Begins an upgrade. If the hold of an earlier one is being released in the background, waits for that first, as
-    /// part of the wait.
-    pub async fn begin(&self, wait: Wait) -> Result<Arc<Upgrade>, Error> {
-        let began = Instant::now();
+    /// Begins an upgrade. If the hold of an earlier one is being released in the background, waits for that first, until
+    /// `end` at most. No server has refused the upgrade then.
+    pub async fn begin(&self, end: Option<Instant>) -> Result<Arc<Upgrade>, Error> {
         loop {
             if let Some(upgrade) = self.begin_now()? {
                 return Ok(upgrade);
             }
-            let left = wait.after(began.elapsed());
-            sleep(match left {
-                Wait::Not => return Err(Error::Contention),
-                Wait::AtMost(left) => left.min(LOOK),
-                Wait::ForEver => LOOK,
-            })
-            .await;
+            let left = end.map_or(LOOK, |end| end.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return Err(Error::Unreachable("the last upgrade is still being released".into()));
+            }
+            sleep(left.min(LOOK)).await;
         }
     }
 

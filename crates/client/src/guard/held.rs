@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
@@ -68,15 +68,14 @@ impl Held {
         self.hold.binding.iter().for_each(|binding| binding.owe(Server::releases(&self.hold)));
     }
 
-    /// Releases in the background what a copy of the request takes that is executed after the release.
-    pub(super) fn release_late(self: &Arc<Self>) {
-        let held = self.clone();
-        if self.late.is_some() {
-            self.backend.cleanups().spawn(&self.runtime, async move {
-                if let (Some(terms), Ok(server)) = (&held.late, held.backend.server()) {
-                    server.release_late(terms).await;
-                }
-            });
+    /// Releases until `until` what a copy of the request takes that is executed after the release. The future does not
+    /// keep the connection of a session open, whose end frees the lock if the release has failed.
+    pub(super) fn release_late(&self, until: Instant) -> impl Future<Output = ()> + Send + use<> {
+        let late = self.late.clone().zip(self.backend.server().ok().cloned());
+        async move {
+            if let Some((terms, server)) = late {
+                server.release_late(&terms, until).await;
+            }
         }
     }
 

@@ -315,9 +315,10 @@ impl Drop for Guard {
         self.held.hold.upgrade.iter().for_each(|upgrade| upgrade.give_up());
         let last = self.held.state();
         self.held.change(|validity, _| validity.release());
+        let end = Instant::now() + cleanup::LIMIT * 4 / 5;
         if self.released {
-            if self.held.stays_until().is_none() {
-                self.held.release_late();
+            if self.held.late.is_some() && self.held.stays_until().is_none() {
+                self.held.backend.cleanups().spawn(&self.held.runtime, self.held.release_late(end));
             }
             return;
         }
@@ -329,16 +330,18 @@ impl Drop for Guard {
         };
         let held = self.held.clone();
         self.held.backend.cleanups().spawn(&self.held.runtime, async move {
-            let until = until.min(Instant::now() + cleanup::LIMIT * 4 / 5);
-            if let Some(end) = held.stays_until() {
+            let until = until.min(end);
+            if let Some(stays_until) = held.stays_until() {
                 // Without an answer, the lock lapses with its present lease.
-                _ = held.backend.stay(&held.hold, end, until).await;
+                _ = held.backend.stay(&held.hold, stays_until, until).await;
                 return;
             }
             if !matches!(held.backend.release(&held.hold, true, until).await, Ok(()) | Err(Error::Lost)) {
                 held.release_later();
             }
-            held.release_late();
+            let late = held.release_late(end);
+            drop(held);
+            late.await;
         });
     }
 }

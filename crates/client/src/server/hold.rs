@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use redis::Value;
-use tokio::time::{sleep, timeout, timeout_at};
+use tokio::time::{sleep, timeout_at};
 
 use super::Server;
 use super::acquire::PAUSE;
@@ -13,7 +13,6 @@ use super::fault::Fault;
 use super::in_flight::InFlight;
 use super::link::Link;
 use super::nodes::{Lane, REPLY};
-use crate::cleanup;
 use crate::error::Error;
 use crate::holding::Hold;
 use crate::join::join_all;
@@ -184,11 +183,11 @@ impl Server {
         }
     }
 
-    /// Releases what late copies of a request take after the release of the hold that it got. A named session would keep
-    /// it, so the session goes on trying, unless the owner may have another hold by then.
-    pub async fn release_late(&self, terms: &Terms) {
+    /// Releases until `until` what late copies of a request take after the release of the hold that it got. A named
+    /// session would keep it, so the session goes on trying, unless the owner may have another hold by then.
+    pub async fn release_late(&self, terms: &Terms, until: Instant) {
         let releases = join_all(terms.names.iter().map(|name| self.release_late_one(terms, name)));
-        let released = timeout(cleanup::LIMIT * 4 / 5, releases).await;
+        let released = timeout_at(until.into(), releases).await;
         let is_shared = terms.upgrade.as_ref().is_some_and(|upgrade| upgrade.is_given_up());
         if let (Err(_), Some(session), false) = (released, &terms.named, is_shared) {
             session.owe(Self::releases_of(terms));

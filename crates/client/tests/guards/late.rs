@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use dlock_client::{Acquire, Client, Guard, LockMode, Session};
+use dlock_client::{Acquire, Client, Error, Guard, LockMode, Session};
 use dlock_testkit::proxy::Proxy;
 use dlock_testkit::redis::Value;
-use dlock_testkit::{Server, soon};
+use dlock_testkit::{Server, Stopwatch, soon};
 
-use crate::{freed, in_queue, in_time};
+use crate::{freed, in_queue, in_time, not_yet};
 
 const LONG: Duration = Duration::from_secs(600);
 
@@ -111,11 +111,78 @@ async fn a_late_copy_of_a_writer_that_became_a_reader_leaves_no_hold_and_ends_no
         let next = in_time(reader.upgrade().expect("a reader")).await.expect("nobody else reads");
         in_time(client.settled()).await;
         in_time(next.renew()).await.expect("held");
-        proxy.deliver();
+        arrives(&server, &proxy, command);
         in_time(next.release()).await.expect("held");
         in_time(reader.release()).await.expect("held");
         freed(&server, "doc");
     }
+}
+
+/// Until no late copy of an upgrade can come, the reader's next upgrade sends nothing. No server has said that the lock
+/// is not free.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upgrade_soon_after_one_with_a_late_copy_is_not_refused() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = Client::open(&proxy.url()).expect("a URL");
+    for is_downgrade in [false, true] {
+        let reader = if is_downgrade {
+            in_time(stranded(&proxy, client.write("doc")).await.downgrade()).await.expect("held")
+        } else {
+            let reader = in_time(client.read("doc").lease(LONG)).await.expect("a lock");
+            in_time(stranded(&proxy, reader.upgrade().expect("a reader")).await.release()).await.expect("held");
+            reader
+        };
+        server.freeze();
+        let began = Stopwatch::start();
+        let upgrade = in_time(reader.upgrade().expect("a reader").wait(Duration::from_millis(50))).await;
+        assert!(matches!(upgrade, Err(Error::Unreachable(_))), "{upgrade:?}");
+        began.is_between(Duration::from_millis(50), Duration::from_millis(300), "the wait of an upgrade");
+        server.thaw();
+        let writer = in_time(reader.upgrade().expect("a reader").no_wait()).await.expect("nobody else reads");
+        arrives(&server, &proxy, "dlock.wlock");
+        in_time(writer.release()).await.expect("held");
+        in_time(reader.release()).await.expect("held");
+        freed(&server, "doc");
+    }
+}
+
+/// An agent without an answer of its servers may have executed the first copy. The end of the connection frees the lock
+/// of a session, even if its release is refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_connection_of_a_session_ends_with_its_guard_if_the_release_is_refused() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = Client::open(&proxy.url()).expect("a URL");
+    server.client().text("ACL SETUSER default -dlock.release");
+    for drops in [false, true] {
+        proxy.say("SESSION", "-LOADING no majority has answered\r\n");
+        let guard = in_time(client.acquire("job").session()).await.expect("a lock");
+        if drops {
+            drop(guard);
+        } else {
+            let released = in_time(guard.release()).await;
+            assert!(matches!(released, Err(Error::Refused(_))), "{released:?}");
+        }
+        freed(&server, "job");
+        not_yet(client.settled()).await;
+        in_time(client.settled()).await;
+    }
+}
+
+/// The server hangs, so that neither the release of a dropped guard nor that of a late copy has an answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_releases_of_a_dropped_guard_end_in_time() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = Client::open(&proxy.url()).expect("a URL");
+    let guard = stranded(&proxy, client.acquire("job")).await;
+    server.freeze();
+    drop(guard);
+    let began = Stopwatch::start();
+    in_time(client.settled()).await;
+    began.is_between(Duration::from_secs(3), Duration::from_millis(5500), "the releases in the background");
+    server.thaw();
 }
 
 /// The first copy of the request arrives late. It takes the place of the repeat, which gets nil.
