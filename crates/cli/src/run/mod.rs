@@ -9,8 +9,9 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
-use dlock_client::{Acquire, Client, Guard};
+use dlock_client::{Acquire, Client, Error, Guard};
 use tokio::process::{Child, Command};
+use tokio::time::timeout;
 
 use crate::os::parent_death::die_with_us;
 use crate::signals::{Children, Signals};
@@ -38,7 +39,7 @@ pub async fn run(client: &Client, run: Run) -> u8 {
         begun => begun,
     };
     if let Err(error) = begun {
-        let _ = guard.release().await;
+        let _ = for_good(client, guard.release()).await;
         return fail(exit::of(&error), &error.to_string());
     }
     let child = match start(&run, &guard, &signals) {
@@ -47,9 +48,9 @@ pub async fn run(client: &Client, run: Run) -> u8 {
             let code = if error.kind() == io::ErrorKind::NotFound { exit::NOT_FOUND } else { exit::CANNOT_RUN };
             // The command did not run, so --once does not count it.
             let _ = if run.once.stays().is_some() {
-                guard.release_after(Duration::ZERO).await
+                for_good(client, guard.release_after(Duration::ZERO)).await
             } else {
-                guard.release().await
+                for_good(client, guard.release()).await
             };
             return fail(code, &format!("{}: {error}", run.program_and_arguments().0.display()));
         }
@@ -60,8 +61,18 @@ pub async fn run(client: &Client, run: Run) -> u8 {
             supervisor.end_the_rest().await;
             supervisor.finish(status, &run, client).await
         }
-        Err(error) => supervisor.lost_sight(&error, &run).await,
+        Err(error) => supervisor.lost_sight(&error, &run, client).await,
     }
+}
+
+/// Awaits a release, and then the releases in the background: a copy of the request that got no answer may take the
+/// lock again. Over a quorum, the second wait would be for a server that hangs.
+async fn for_good(client: &Client, releasing: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
+    let released = releasing.await;
+    if !matches!(released, Err(Error::Unreachable(_))) && client.relay(None).is_ok() {
+        let _ = timeout(COPIES, client.settled()).await;
+    }
+    released
 }
 
 impl Run {
@@ -129,3 +140,7 @@ fn start(run: &Run, guard: &Guard, signals: &Signals) -> io::Result<Child> {
     die_with_us(&mut command, signals.mask_before());
     command.spawn()
 }
+
+/// How long the client may release what late copies of a request have taken: it does so for a second and two round
+/// trips.
+const COPIES: Duration = Duration::from_secs(2);

@@ -13,8 +13,8 @@ use nix::unistd::Pid;
 use tokio::process::Child;
 use tokio::time::{sleep, sleep_until, timeout};
 
-use super::descendants;
 use super::options::Run;
+use super::{descendants, for_good};
 use crate::deadline::Deadline;
 use crate::output::shown;
 use crate::signals::{Children, From, Signals, reap, stop};
@@ -196,12 +196,12 @@ impl Supervisor {
 
     /// Gives up the lock if it is unknown how the command ended, since something else has waited for it. Returns the
     /// exit code.
-    pub async fn lost_sight(self, error: &io::Error, run: &Run) -> u8 {
+    pub async fn lost_sight(self, error: &io::Error, run: &Run, client: &Client) -> u8 {
         // If the command is no child any more, another process may have its id.
         if let Some(id) = self.id().filter(|id| waitid(Id::Pid(*id), LOOK).is_ok()) {
             let _ = kill(id, Signal::SIGKILL);
         }
-        let _ = run.once.end(self.guard, self.began, false).await;
+        let _ = for_good(client, run.once.end(self.guard, self.began, false)).await;
         fail(exit::SYSTEM, &format!("{}: how the command ended is not known: {error}", run.shown()))
     }
 
@@ -213,13 +213,7 @@ impl Supervisor {
             let released = timeout(CLEANUP, releasing).await;
             released.unwrap_or_else(|_| Err(Error::Unreachable("no reply in time".into())))
         } else {
-            let released = releasing.await;
-            // A copy of the request that got no answer may take the lock again. The client releases it in the background.
-            // Over a quorum, this would wait for a server that hangs.
-            if released.is_ok() && client.relay(None).is_ok() {
-                let _ = timeout(COPIES, client.settled()).await;
-            }
-            released
+            for_good(client, releasing).await
         };
         match (self.ending, released) {
             (Ending::By(_) | Ending::Killed, _) => exit::LOST,
@@ -257,9 +251,6 @@ const NEAR: Duration = Duration::from_secs(1);
 /// How long a command may take to stop, and how often to look.
 const STOPPING: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_millis(5);
-
-/// How long the client may release what late copies of a request have taken: it does so for a second.
-const COPIES: Duration = Duration::from_millis(1200);
 
 /// How long processes may take to be gone after KILL.
 const MOST: Duration = Duration::from_millis(500);

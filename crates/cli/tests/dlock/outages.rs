@@ -1,5 +1,6 @@
 //! `dlock run`, `renew` and `release` end in time, even if the server is down or hangs.
 
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::process::{Notes, Outcome, Running, With, bare, dlock, outcome};
@@ -46,19 +47,39 @@ fn a_limit_holds_without_a_server_and_with_one_that_hangs() {
     server.thaw();
 }
 
-/// The connection of the request breaks, and the server reads the request after the command has ended.
+/// The connection of the request breaks, and the server reads the request after the command has ended, could not be
+/// started or lost its lock, or after the server has refused the lease for the command.
 #[test]
 fn a_request_that_arrives_after_the_release_leaves_no_hold() {
-    let (server, mut client) = Server::start().with_client();
-    let proxy = Proxy::to(&server);
-    proxy.strand("REQUEST", "REQUEST");
-    let run = bare().with(["-s", &proxy.url(), "run", "--lease", "600s", "job", "--", "true"]);
-    let running = Running::start(run);
-    soon("the lock is released", || client.calls("dlock.release") > 0);
-    proxy.deliver();
-    assert_eq!(running.outcome().code, Some(0));
-    soon("the request has arrived", || client.calls("dlock.acquire") > 1);
-    soon("nobody has the lock", || lock_info(&mut client, "job").is_none());
+    let runs: [(&[&str], &[&str], _); 5] = [
+        (&[], &["true"], 0),
+        (&[], &["/no/such/command"], 127),
+        (&["--at-least", "1ms"], &["/"], 126),
+        (&[], &["sh", "-c", "read line; exit 0"], 75),
+        (&["--once", "1h", "--retry-failed"], &["true"], 69),
+    ];
+    for (options, command, code) in runs {
+        let (server, mut client) = Server::start().with_client();
+        let proxy = Proxy::to(&server);
+        proxy.strand("REQUEST", "REQUEST");
+        if code == 69 {
+            proxy.say("DLOCK.RENEW", "-NOPERM no permission\r\n");
+        }
+        let run = bare().with(["-s", &proxy.url(), "run", "--lease", "600s"]).with(options);
+        let mut run = run.with(["job", "--"]).with(command);
+        run.stdin(Stdio::piped()).stderr(Stdio::piped());
+        let mut running = Running::start(run);
+        if code == 75 {
+            soon("the lock is held", || client.int("DEL job") == 1);
+            drop(running.child().stdin.take());
+        }
+        soon("the lock is released", || client.calls("dlock.release") > 0);
+        proxy.deliver();
+        let outcome = running.outcome();
+        assert_eq!(outcome.code, Some(code), "{}", outcome.stderr);
+        soon("the request has arrived", || client.calls("dlock.acquire") > 1);
+        soon("nobody has the lock", || lock_info(&mut client, "job").is_none());
+    }
 }
 
 #[test]
