@@ -5,13 +5,16 @@ module Dlock
   # Returns a Client for locks on the server of `redis`. The arguments are those of Client.new.
   def self.new(redis, **defaults) = Client.new(redis, **defaults)
 
-  # Runs work in the background. A program that ends waits for such work, for 2 s at most.
+  # Runs work in the background. A program that ends waits for such work, for 2 s at most. Returns nil if the system has no
+  # room for a thread.
   def self.behind(&work)
     @at_exit ||= at_exit do
       ends = now + 2000
       Thread.list.each { |each| each.join([ends - now, 0].max / 1000.0) if each[:dlock_behind] }
     end
     Thread.new(&work).tap { |thread| thread[:dlock_behind] = true }
+  rescue ThreadError
+    nil
   end
 
   # Starts a thread for a question that cannot be interrupted. Raises Unanswered if none can be started.

@@ -148,6 +148,58 @@ class LocksTest < Minitest::Test
     end
   end
 
+  # The second copy gets nil: another owner has the lock. The server executes the first copy when the lock is free.
+  def test_a_request_that_arrives_after_a_refusal_leaves_no_hold
+    losing("REQUEST", refused: true) do |url, lost|
+      held = locks.lock(key)
+      refused { Dlock.new(url).lock(key, lease: 600, wait: 0) }
+      held.release
+      arrives(lost.first)
+      free
+    end
+  end
+
+  # The second copy waits in the queue.
+  def test_a_request_that_arrives_after_an_interrupt_leaves_no_hold
+    losing("REQUEST", refused: true) do |url, lost|
+      held = locks.lock(key)
+      waiting = Thread.new { Dlock.new(url).lock(key, lease: 600) }
+      waiters 1
+      waiting.kill
+      waiters 0
+      held.release
+      arrives(lost.first)
+      free
+    end
+  end
+
+  # The error that a release or an acquisition raises if the system has no room for a thread.
+  def test_no_room_for_a_thread_is_no_error_of_its_own
+    losing("REQUEST", refused: true) do |url,|
+      client = Dlock.new(url)
+      hold = client.lock(key)
+      without_threads { hold.release }
+    end
+    losing("REQUEST", refused: true) do |url,|
+      hold = Dlock.new(url).lock(key)
+      redis.del(key)
+      without_threads { assert_raises(Dlock::Lost) { hold.release } }
+    end
+    client = locks
+    hold = client.lock(key)
+    client.stub(:insist, ->(*) { raise Dlock::Unanswered, "nobody" }) do
+      without_threads { assert_raises(Dlock::Unreachable) { hold.release } }
+    end
+    redis.del(key)
+    losing(key, refused: true) do |url,|
+      client = Dlock.new(url)
+      client.lock("ruby:other").release
+      without_threads { assert_raises(Dlock::Unreachable) { client.lock(key, wait: 0) } }
+    end
+  end
+
+  def without_threads(&block) = Thread.stub(:new, ->(*) { raise ThreadError, "no room" }, &block)
+
   def leaves_no_hold
     losing("REQUEST", refused: true) do |url, lost|
       yield Dlock.new(url)

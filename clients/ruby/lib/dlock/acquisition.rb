@@ -18,6 +18,7 @@ module Dlock
       @owner = options.new_owner
       @debts = [] # Owners that may have been granted something, and have not been released yet.
       @parted = [] # Connections that were left while the server may still answer there.
+      @stray = false # Whether a copy has no answer that was not sent on a connection of `@parted`.
     end
 
     def limits = @attempt.limits
@@ -113,6 +114,7 @@ module Dlock
     def unanswered(error)
       @cause = error
       @client.distrust
+      @stray ||= !error.silent && @attempt.copies.any?
       leave(error.silent) if @wire
       @attempt.cut(Dlock.now)
     end
@@ -154,6 +156,7 @@ module Dlock
 
       if error.elsewhere?
         @client.distrust
+        @stray ||= error.open?
         return error.open? ? @attempt.cut(Dlock.now) : @attempt.refused(Dlock.now, number)
       end
       return @attempt.nil(Dlock.now, number, false) if error.code == "WRONGTYPE"
@@ -285,16 +288,22 @@ module Dlock
       releases, parted, client, named = @debts.uniq.flat_map { |owner| @names.release_all(owner) }, @parted, @client, @options.named
       return parted.each(&:close) if releases.empty?
 
-      open = @attempt.open?
-      Dlock.behind do
+      open, stray = @attempt.open?, @stray
+      begun = Dlock.behind do
         ends = Dlock.now + 2000
         parted.each { |wire| wire.await_end(ends) }
-        done = client.insist(Dlock.now + Limits::CLEANUP, *releases).all? { |reply| released?(reply, open) }
+        replies = client.insist(Dlock.now + Limits::CLEANUP, *releases)
+        replies = client.release_again(releases) if stray
+        done = replies.all? { |reply| released?(reply, open && !stray) }
       rescue Error
         nil # The leases of these holds end them, unless a session keeps them.
       ensure
         named&.owe(releases) unless done
       end
+      return if begun
+
+      parted.each(&:close)
+      named&.owe(releases)
     end
 
     # A release that finds nothing may come before a copy whose connection was lost.

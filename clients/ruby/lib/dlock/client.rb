@@ -146,14 +146,20 @@ module Dlock
     # Releases in the background what a copy of a request takes that is executed after the release of its hold. A named
     # session would keep it.
     def release_late(commands, named)
-      Dlock.behind do
-        Limits::SEES_AN_END.each do |pause|
-          sleep(pause / 1000.0)
-          insist(Dlock.now + Limits::CLEANUP, *commands)
-        end
+      begun = Dlock.behind do
+        release_again(commands)
       rescue Error
         named&.owe(commands)
       end
+      named&.owe(commands) unless begun
+    end
+
+    # Releases what a late copy takes, for as long as one may come, and returns the last replies.
+    def release_again(commands)
+      Limits::SEES_AN_END.map do |pause|
+        sleep(pause / 1000.0)
+        insist(Dlock.now + Limits::CLEANUP, *commands)
+      end.last
     end
 
     private
