@@ -20,6 +20,9 @@ import redis_dlock.asyncio
 from cutting import CuttingProxy, Delay
 from kit import Kit, Plain, PlainKit, address, command, info, soon, waiters
 from redis_dlock import limited, redis_py
+from redis_dlock.acquisition import Acquisition
+from redis_dlock.commands import Target
+from redis_dlock.limits import Limits
 
 
 @pytest.fixture
@@ -151,6 +154,45 @@ async def test_a_request_that_may_arrive_late_ends_no_later_hold_of_its_owner(
     await asyncio.sleep(1.2)
     assert await other.owned()
     await other.release()
+
+
+@pytest.mark.parametrize("kind", ["a try", "a wait", "a re-entry"])
+async def test_a_request_that_arrives_after_a_refusal_leaves_no_hold(
+    kit: Kit, client: redis.Redis, delay: Delay, kind: str
+) -> None:
+    other = kit.extra("job", timeout=600)
+    lock = kit.extra("job", client=kit.client_of(delay.address), timeout=600, reentrant=kind == "a re-entry")
+    if kind == "a re-entry":
+        assert await lock.acquire()
+        client.delete("job")
+    assert await other.acquire()
+    delay.keep("REQUEST", breaks=True)
+    if kind == "a re-entry":
+        with pytest.raises(LockNotOwnedError):
+            await lock.acquire()
+    else:
+        assert not await lock.acquire(blocking_timeout=0.3 if kind == "a wait" else 0)
+    await other.release()
+    name = "racquire" if kind == "a re-entry" else "acquire"
+    before = calls(client, name)
+    delay.deliver()
+    await asyncio.to_thread(soon, "the copy arrives", lambda: calls(client, name) > before)
+    await asyncio.to_thread(soon, "nobody has the lock", lambda: not client.exists("job"))
+
+
+def test_the_owner_of_a_grant_that_was_lost_is_released() -> None:
+    """A copy of its request may be executed after the next request was sent."""
+    limits = Limits(0.0, 60.0, waits=True)
+    attempt = Acquisition(Target(("job",), "exclusive"), b"first", 600, False, limits, owners=lambda: b"second")
+    attempt.starts()
+    attempt.sends(0.0)
+    attempt.loses(1.0)
+    attempt.sends(1.0)
+    attempt.takes(1.0, 7)
+    assert attempt.course.turn.do == "confirm"
+    number, _ = attempt.asks(1.0)
+    attempt.confirmed(1.0, number, [None])
+    assert (attempt.owner, attempt.former) == (b"second", [b"first"])
 
 
 async def test_a_re_entry_that_may_arrive_late_ends_no_other_entry_of_its_owner(

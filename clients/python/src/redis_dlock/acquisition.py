@@ -132,6 +132,8 @@ class Acquisition:
     debt: Debt | None = None
     # The debt when the attempt was given up.
     owed: Debt | None = None
+    # The number of the last command whose connection was lost.
+    cut: int = -1
     # The task of asyncio that cleans up after the attempt.
     clearing: Any = None
 
@@ -188,7 +190,19 @@ class Acquisition:
     def loses(self, now: float) -> None:
         """The connection is lost."""
         if self.unanswered:
+            self.cut = self.last
             self.course.cut(now, self.last)
+
+    @property
+    def is_copied(self) -> bool:
+        """Returns whether a copy of its request may be executed later, because its connection was lost."""
+        return self.course.is_copied(but=-1 if self.cut == self.last else self.last)
+
+    def over(self) -> None:
+        """Its request is over, and the caller has no grant of it. An owner that the caller has named may have another
+        hold."""
+        if self.owners is not None and self.is_copied:
+            self.former.append(self.owner)
 
     def confirms(self) -> list[Command]:
         """Returns the commands that ask about an old grant, and start its lease again unless a named session does."""
@@ -220,6 +234,7 @@ class Acquisition:
 
     def _begins_again(self, now: float, number: int) -> None:
         """The lock was granted, and lost since: the next command is a new request."""
+        self.over()
         self.course.gone(now, number)
         self.request = new_request()
         self.owner = self.owner if self.owners is None else self.owners()

@@ -45,15 +45,20 @@ class Held(LockBase[Line]):
             await self._let_go(hold)
             self.local.forget(hold)
         await self._wire.give_up(attempt)
+        await self._over(attempt)
+
+    async def _over(self, attempt: Acquisition) -> None:
+        """An acquisition ends without a grant. A copy of its request may still take the lock."""
+        attempt.over()
+        await self._wire.release_former(attempt)
 
     async def _enter(self, hold: Hold[Line], attempt: Acquisition) -> bool:
         try:
             await self._wire.acquire(attempt)
         except ResponseError as error:
             self._refused(attempt, error)
+        self._copied(hold, attempt)
         if attempt.token == hold.token:
-            if attempt.course.may_be_granted:
-                hold.is_copied = hold.is_entered_late = True
             if self._entered(hold):
                 # Without an answer, the hold stays certain for as long as it was.
                 with contextlib.suppress(*redis_py.LOST, ResponseError):
@@ -187,6 +192,8 @@ class Held(LockBase[Line]):
             if isinstance(hold.watch, Binding):
                 if hold.entries <= entries:
                     self._release_later(hold)
+                    if self._may_be_held_late(hold):
+                        await self._release_copies(hold)
                 raise
             # The last release closes the connection of the hold, whose end releases it in any case. Before that, the
             # other entries need the connection.
@@ -219,9 +226,13 @@ class Held(LockBase[Line]):
             await line.close()
         hold.unbinds()
         if self._may_be_held_late(hold):
-            await self._wire.release_late(hold.owner, self._left(hold), self._release_late(hold))
-            # Once is enough, unless the release is repeated or an interrupt came before.
-            hold.is_copied = self.local.remembers(hold)
+            await self._release_copies(hold)
+
+    async def _release_copies(self, hold: Hold[Line]) -> None:
+        remembers = self.local.remembers(hold)
+        await self._wire.release_late(hold.owner, self._target, self._left(hold))
+        # Once is enough, unless the release is repeated or an interrupt came before.
+        hold.is_copied = remembers
 
     async def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
         """Adds these seconds to the time that is left. With `replace_ttl`, sets the time that is left to these

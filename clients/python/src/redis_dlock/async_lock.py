@@ -75,6 +75,7 @@ class DLock(Held, Lock):
             except BaseException:
                 # The server must not count an entry that the caller does not have.
                 hold.entries, hold.undoing = entries, attempt
+                self._copied(hold, attempt)
                 if attempt.clearing is None:
                     attempt.clearing = start(self._wire.give_up(attempt))
                 await in_background(attempt.clearing)
@@ -89,9 +90,10 @@ class DLock(Held, Lock):
                     # Raises the error, unless a string locks the key: redis-py's own lock, whose end is polled for.
                     self._refused(attempt, error)
                 if not (left := attempt.left(time.monotonic())):
-                    return False
+                    break
                 await asyncio.sleep(min(self.sleep, left))
             if attempt.token is None or attempt.abandoned:
+                await self._over(attempt)
                 return False
             await self._keep(attempt)
             return True

@@ -13,7 +13,7 @@ from . import owners, redis_py
 from .acquisition import Acquisition, Debt, Replicas
 from .async_talk import BUSY, Line, Talk, cancel, in_background, replies, start
 from .async_way import Way, in_time
-from .commands import Command
+from .commands import Command, Target
 from .errors import ReplicasError
 from .holds import ENDED_LATE, Hold
 from .limits import STEP, UNNEEDED
@@ -57,6 +57,7 @@ class Wire(Way):
                     attempt.repeats(time.monotonic())
                     await asyncio.sleep(outage.pause(attempt.limits.gives_up() - time.monotonic(), error))
             await self._settle(attempt)
+            await self.release_former(attempt)
         if attempt.course.turn.do == "unreachable":
             raise TimeoutError("no reply in time")
         attempt.parts()
@@ -101,10 +102,11 @@ class Wire(Way):
         await self.undone(hold, until)
         await self.ask(commands, until)
 
-    async def release_late(self, owner: bytes, alive: list[Command], releases: list[Command]) -> None:
-        """Releases in the background what a copy of a request takes after the release of its hold. Not while the hold
-        is `alive`, since another lock object may have entered it, and not if a caller has named the owner. Without
-        commands that tell whether it is alive, there is no such hold."""
+    async def release_late(self, owner: bytes, target: Target, alive: list[Command]) -> None:
+        """Releases in the background what a copy of a request takes after its end. Not while the hold is `alive` (no
+        commands: there was none), since another lock object may have entered it, and not if a caller has named the
+        owner."""
+        releases = target.release(owner, None, owners.new_request(), 1, every=True)
 
         async def release() -> None:
             for pause in redis_py.SEES_AN_END:
@@ -115,12 +117,27 @@ class Wire(Way):
 
         await in_background(release(), 0.0)
 
+    async def release_former(self, attempt: Acquisition) -> None:
+        """Releases in the background what copies take of requests that are over."""
+        while attempt.former:
+            await self.release_late(attempt.former[0], attempt.target, [])
+            attempt.former.pop(0)
+
     async def _insist(self, alive: list[Command], releases: list[Command], until: float) -> None:
+        async def once() -> None:
+            # A connection outside of the pool, which the program may have closed.
+            step = min(until, time.monotonic() + STEP)
+            line = await self.open(step)
+            try:
+                if not alive or set(await line.exchange(*alive, within=step - time.monotonic())) == {None}:
+                    await line.exchange(*releases, within=step - time.monotonic())
+            finally:
+                await line.close()
+
         outage = redis_py.Outage()
         while True:
             try:
-                if not alive or set(await self.ask(alive, until)) == {None}:
-                    await self.ask(releases, until)
+                await self._follow(once, lambda: until)
                 return
             except (*redis_py.LOST, redis_py.Unreachable) as error:
                 pause = outage.pause(until - time.monotonic(), error)
@@ -131,7 +148,7 @@ class Wire(Way):
         if line is not None:
             await line.close()
         await _close_spare(attempt)
-        await self._part(attempt)
+        await self.release_former(attempt)
         if (debt := attempt.owes()) is None:
             return
         try:
@@ -294,13 +311,7 @@ class Wire(Way):
         if releases:
             answers = await replies(await lines[0].send(*releases), until)
             if not any(isinstance(answer, Exception) for answer in answers):
-                await self._part(attempt)
-
-    async def _part(self, attempt: Acquisition) -> None:
-        """Releases in the background what late copies take for former owners of the attempt."""
-        for owner in attempt.former:
-            await self.release_late(owner, [], attempt.release_all(owner))
-        attempt.former = []
+                await self.release_former(attempt)
 
     async def _send(self, line: Line, attempt: Acquisition) -> Reply:
         """Sends the command that waits."""

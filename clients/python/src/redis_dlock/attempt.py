@@ -178,6 +178,10 @@ class Attempt:
         """Whether a copy of the command may still be executed, because it has no answer."""
         return bool(self._open)
 
+    def is_copied(self, but: int) -> bool:
+        """Whether another copy of the command than this one may still be executed."""
+        return any(number != but for number in self._open)
+
     def block(self, now: float) -> int:
         """Returns the ms that the next command waits. 0: without a limit."""
         left = self.limits.slice(now)

@@ -312,6 +312,11 @@ class LockBase(Scripts, Generic[C]):
         hold.entries += 1
         return bool(self.timeout) and hold.watch is None
 
+    def _copied(self, hold: Hold[C], attempt: Acquisition) -> None:
+        """Notes whether a copy of a re-entry may be executed later."""
+        if attempt.is_copied:
+            hold.is_copied = hold.is_entered_late = True
+
     def _take_over(self, owner: str | bytes) -> None:
         encoded: bytes = redis_py.encoder(self.redis).encode(owner)
         hold = self._hold
@@ -359,10 +364,6 @@ class LockBase(Scripts, Generic[C]):
     def _may_be_held_late(self, hold: Hold[C]) -> bool:
         """Returns whether a copy of the request of a hold that ends may take the lock again."""
         return hold.is_copied and hold.is_own and not hold.forked() and time.monotonic() >= hold.stays_until
-
-    def _release_late(self, hold: Hold[C]) -> list[Command]:
-        """Returns the commands that release what a late copy of the request took."""
-        return self._target.release(hold.owner, None, owners.new_request(), 1, every=True)
 
     def _release_later(self, hold: Hold[C]) -> None:
         """Has the session release the hold, if the hold is bound to one: otherwise the session would keep it."""

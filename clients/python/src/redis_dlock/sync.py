@@ -81,8 +81,10 @@ class DLock(Held, Lock):
                 hold.entries, hold.undoing = entries, attempt
                 try:
                     self._wire.give_up(attempt)
+                    self._copied(hold, attempt)
                 except BaseException:  # A second interrupt ended the cleanup.
                     self._wire.give_up(attempt)
+                    self._copied(hold, attempt)
                 raise
         attempt = self._attempt(blocking, blocking_timeout, token)
         pause = self.sleep if sleep is None else sleep
@@ -94,9 +96,10 @@ class DLock(Held, Lock):
                 except ResponseError as error:
                     self._refused(attempt, error)
                 if not (left := attempt.left(time.monotonic())):
-                    return False
+                    break
                 time.sleep(min(pause, left))
             if attempt.token is None or attempt.abandoned:
+                self._over(attempt)
                 return False
             self._keep(attempt)
             return True

@@ -17,7 +17,7 @@ from redis.exceptions import ConnectionError, NoPermissionError, ResponseError, 
 
 from . import owners, redis_py
 from .acquisition import Acquisition, Debt, Replicas
-from .commands import Command
+from .commands import Command, Target
 from .errors import ReplicasError
 from .holds import ENDED_LATE, Hold
 from .limited import Work
@@ -62,6 +62,7 @@ class Wire(Way):
                         attempt.repeats(time.monotonic())
                         time.sleep(outage.pause(attempt.limits.gives_up() - time.monotonic(), error))
                 self._settle(attempt)
+                self.release_former(attempt)
             if attempt.course.turn.do == "unreachable":
                 raise TimeoutError("no reply in time")
             attempt.parts()
@@ -82,7 +83,7 @@ class Wire(Way):
             attempt.connection.close()
             attempt.connection = None
         _close_spare(attempt)
-        self._part(attempt)
+        self.release_former(attempt)
         if attempt.debt is None:
             attempt.debt = attempt.owes()
         if (debt := attempt.debt) is not None:
@@ -119,10 +120,11 @@ class Wire(Way):
         telling.start()
         telling.wait(time.monotonic() + redis_py.CLEANING_SEEN)
 
-    def release_late(self, owner: bytes, alive: list[Command], releases: list[Command]) -> None:
-        """Releases in the background what a copy of a request takes after the release of its hold. Not while the hold
-        is `alive`, since another lock object may have entered it, and not if a caller has named the owner. Without
-        commands that tell whether it is alive, there is no such hold."""
+    def release_late(self, owner: bytes, target: Target, alive: list[Command]) -> None:
+        """Releases in the background what a copy of a request takes after its end. Not while the hold is `alive` (no
+        commands: there was none), since another lock object may have entered it, and not if a caller has named the
+        owner."""
+        releases = target.release(owner, None, owners.new_request(), 1, every=True)
 
         def release() -> None:
             for pause in redis_py.SEES_AN_END:
@@ -136,12 +138,27 @@ class Wire(Way):
         if releasing.begins():
             _clearings.add(releasing)
 
+    def release_former(self, attempt: Acquisition) -> None:
+        """Releases in the background what copies take of requests that are over."""
+        while attempt.former:
+            self.release_late(attempt.former[0], attempt.target, [])
+            attempt.former.pop(0)
+
     def _insist(self, alive: list[Command], releases: list[Command], until: float) -> None:
+        def once() -> None:
+            # A connection outside of the pool, which the program may have closed. Connecting needs no other thread.
+            step = min(until, time.monotonic() + STEP)
+            line = self.open(step, exactly=False)
+            try:
+                if not alive or set(line.exchange(*alive, within=step - time.monotonic())) == {None}:
+                    line.exchange(*releases, within=step - time.monotonic())
+            finally:
+                line.close()
+
         outage = redis_py.Outage()
         while True:
             try:
-                if not alive or set(self.ask(alive, until)) == {None}:
-                    self.ask(releases, until)
+                self._follow(once, lambda: until)
                 return
             except (*redis_py.LOST, redis_py.Unreachable) as error:
                 pause = outage.pause(until - time.monotonic(), error)
@@ -301,13 +318,7 @@ class Wire(Way):
             lines[0].send(*releases)
             replies = [lines[0].read(until) for _ in releases]
             if not any(isinstance(reply, ResponseError) for reply in replies):
-                self._part(attempt)
-
-    def _part(self, attempt: Acquisition) -> None:
-        """Releases in the background what late copies take for former owners of the attempt."""
-        for owner in attempt.former:
-            self.release_late(owner, [], attempt.release_all(owner))
-        attempt.former = []
+                self.release_former(attempt)
 
     def _answers(self, line: Line, attempt: Acquisition) -> bool:
         """Waits for a reply. Returns False when it is time for another connection."""
