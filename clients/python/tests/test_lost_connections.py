@@ -195,6 +195,22 @@ def test_the_owner_of_a_grant_that_was_lost_is_released() -> None:
     assert (attempt.owner, attempt.former) == (b"second", [b"first"])
 
 
+def test_an_event_loop_that_ends_releases_what_a_late_request_takes(client: redis.Redis, delay: Delay) -> None:
+    before = calls(client, "acquire")
+
+    async def main() -> None:
+        async with redis.asyncio.Redis(**delay.address) as own:
+            lock = redis_dlock.asyncio.DLock(own, "job", timeout=600)
+            delay.keep("REQUEST", breaks=True)
+            assert await lock.acquire()
+            await lock.release()
+        threading.Timer(0.3, delay.deliver).start()
+
+    asyncio.run(main())
+    soon("the copy arrives", lambda: calls(client, "acquire") > before + 1)
+    soon("nobody has the lock", lambda: not client.exists("job"))
+
+
 async def test_a_re_entry_that_may_arrive_late_ends_no_other_entry_of_its_owner(
     kit: Kit, client: redis.Redis, delay: Delay
 ) -> None:

@@ -107,15 +107,25 @@ class Wire(Way):
         commands: there was none), since another lock object may have entered it, and not if a caller has named the
         owner."""
         releases = target.release(owner, None, owners.new_request(), 1, every=True)
+        pauses = list(redis_py.SEES_AN_END)
 
-        async def release() -> None:
-            for pause in redis_py.SEES_AN_END:
-                await asyncio.sleep(pause)
+        async def release(until: float) -> None:
+            while pauses:
+                await asyncio.sleep(pauses[0])
                 if owner in owners.named:
                     return
-                await self._insist(alive, releases, time.monotonic() + redis_py.CLEANING)
+                await self._insist(alive, releases, min(until, time.monotonic() + redis_py.CLEANING))
+                pauses.pop(0)
 
-        await in_background(release(), 0.0)
+        async def to_the_end() -> None:
+            try:
+                await release(math.inf)
+            except asyncio.CancelledError:
+                # The event loop ends, and waits for what it has cancelled.
+                await release(time.monotonic() + redis_py.CLEANING_AT_END)
+                raise
+
+        await in_background(to_the_end(), 0.0)
 
     async def release_former(self, attempt: Acquisition) -> None:
         """Releases in the background what copies take of requests that are over."""
