@@ -211,6 +211,25 @@ def test_an_event_loop_that_ends_releases_what_a_late_request_takes(client: redi
     soon("nobody has the lock", lambda: not client.exists("job"))
 
 
+async def test_a_session_releases_what_a_late_request_takes(
+    kit: Kit, client: redis.Redis, delay: Delay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No server answers the release in the background."""
+    own = kit.client_of(delay.address)
+    session = kit.session(client=own, timeout=2)
+    await session.open()
+    lock = kit.extra("job", client=own, session=session)
+    delay.keep("REQUEST", breaks=True)
+    assert await lock.acquire(blocking=False)
+    monkeypatch.setattr(lock._wire, "_insist", raises(ConnectionError("no server")))
+    await lock.release()
+    before = calls(client, "acquire")
+    delay.deliver()
+    await asyncio.to_thread(soon, "the copy arrives", lambda: calls(client, "acquire") > before)
+    await asyncio.to_thread(soon, "nobody has the lock", lambda: not client.exists("job"))
+    await session.close()
+
+
 async def test_a_re_entry_that_may_arrive_late_ends_no_other_entry_of_its_owner(
     kit: Kit, client: redis.Redis, delay: Delay
 ) -> None:

@@ -230,7 +230,9 @@ class Held(LockBase[Line]):
 
     async def _release_copies(self, hold: Hold[Line]) -> None:
         remembers = self.local.remembers(hold)
-        await self._wire.release_late(hold.owner, self._target, self._left(hold))
+        # The caller may enter a hold again whose release has failed: a session must not release it later.
+        home = None if remembers else hold.home
+        await self._wire.release_late(hold.owner, self._target, self._left(hold), home)
         # Once is enough, unless the release is repeated or an interrupt came before.
         hold.is_copied = remembers
 

@@ -102,10 +102,10 @@ class Wire(Way):
         await self.undone(hold, until)
         await self.ask(commands, until)
 
-    async def release_late(self, owner: bytes, target: Target, alive: list[Command]) -> None:
+    async def release_late(self, owner: bytes, target: Target, alive: list[Command], home: Any) -> None:
         """Releases in the background what a copy of a request takes after its end. Not while the hold is `alive` (no
         commands: there was none), since another lock object may have entered it, and not if a caller has named the
-        owner."""
+        owner. If no server answers, the session `home` releases it later."""
         releases = target.release(owner, None, owners.new_request(), 1, every=True)
         pauses = list(redis_py.SEES_AN_END)
 
@@ -114,7 +114,12 @@ class Wire(Way):
                 await asyncio.sleep(pauses[0])
                 if owner in owners.named:
                     return
-                await self._insist(alive, releases, min(until, time.monotonic() + redis_py.CLEANING))
+                try:
+                    await self._insist(alive, releases, min(until, time.monotonic() + redis_py.CLEANING))
+                except (*redis_py.LOST, ResponseError) as error:
+                    if home is not None and not redis_py.wrong_type(error):
+                        home.owe_late(self._name, owner, releases)
+                    return
                 pauses.pop(0)
 
         async def to_the_end() -> None:
@@ -130,7 +135,7 @@ class Wire(Way):
     async def release_former(self, attempt: Acquisition) -> None:
         """Releases in the background what copies take of requests that are over."""
         while attempt.former:
-            await self.release_late(attempt.former[0], attempt.target, [])
+            await self.release_late(attempt.former[0], attempt.target, [], attempt.home)
             attempt.former.pop(0)
 
     async def _insist(self, alive: list[Command], releases: list[Command], until: float) -> None:

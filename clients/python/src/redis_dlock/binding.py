@@ -178,7 +178,8 @@ class Owed:
                 return
             self._token, _ = token_and_slot(reply)
         if self._token is not None:
-            replies = yield self._undo(self._token)
+            commands = self._undo(self._token)
+            replies = (yield commands) if commands else []
             if any(isinstance(reply, ResponseError) and not redis_py.wrong_type(reply) for reply in replies):
                 return
         self.done = True

@@ -232,7 +232,9 @@ class Held(LockBase[Line]):
 
     def _release_copies(self, hold: Hold[Line]) -> None:
         remembers = self.local.remembers(hold)
-        self._wire.release_late(hold.owner, self._target, self._left(hold))
+        # The caller may enter a hold again whose release has failed: a session must not release it later.
+        home = None if remembers else hold.home
+        self._wire.release_late(hold.owner, self._target, self._left(hold), home)
         # Once is enough, unless the release is repeated or an interrupt came before.
         hold.is_copied = remembers
 

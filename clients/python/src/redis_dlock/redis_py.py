@@ -392,7 +392,7 @@ def unreachable(error: Exception) -> Unreachable:
     return error if isinstance(error, Unreachable) else Unreachable(ConnectionError(str(error)))
 
 
-def wrong_type(error: ResponseError) -> bool:
+def wrong_type(error: Exception) -> bool:
     """Returns whether the key is not a dlock lock, for example because a program locks the same name with `SET NX`."""
     return commands.code(error) == "WRONGTYPE"
 

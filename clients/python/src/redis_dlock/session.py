@@ -12,10 +12,10 @@ from typing import Any
 
 from redis.exceptions import LockError, LockNotOwnedError, ResponseError, TimeoutError
 
-from . import redis_py
+from . import owners, redis_py
 from .acquisition import Acquisition, Debt
 from .binding import Binding, Owed, Round
-from .commands import Command, code, milliseconds
+from .commands import Command, Name, code, milliseconds
 from .options import SHORTEST
 from .validity import Sent, Validity
 
@@ -194,6 +194,10 @@ class SessionBase:
     def owe_grant(self, attempt: Acquisition, debt: Debt) -> None:
         """An attempt may have left a grant behind."""
         self.owe(Owed(attempt.target.names[0], attempt.once_more(), attempt.undo, debt.token))
+
+    def owe_late(self, key: Name, owner: bytes, releases: list[Command]) -> None:
+        """A late copy of a request may have left a grant behind. Not if a caller has named the owner by then."""
+        self.owe(Owed(key, None, lambda token: [] if owner in owners.named else releases, 0))
 
     # Commands and replies
 

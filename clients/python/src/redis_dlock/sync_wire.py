@@ -120,10 +120,10 @@ class Wire(Way):
         telling.start()
         telling.wait(time.monotonic() + redis_py.CLEANING_SEEN)
 
-    def release_late(self, owner: bytes, target: Target, alive: list[Command]) -> None:
+    def release_late(self, owner: bytes, target: Target, alive: list[Command], home: Any) -> None:
         """Releases in the background what a copy of a request takes after its end. Not while the hold is `alive` (no
         commands: there was none), since another lock object may have entered it, and not if a caller has named the
-        owner."""
+        owner. If no server answers, the session `home` releases it later."""
         releases = target.release(owner, None, owners.new_request(), 1, every=True)
 
         def release() -> None:
@@ -131,7 +131,12 @@ class Wire(Way):
                 time.sleep(pause)
                 if owner in owners.named:
                     return
-                self._insist(alive, releases, time.monotonic() + redis_py.CLEANING)
+                try:
+                    self._insist(alive, releases, time.monotonic() + redis_py.CLEANING)
+                except (*redis_py.LOST, ResponseError) as error:
+                    if home is not None and not redis_py.wrong_type(error):
+                        home.owe_late(self._name, owner, releases)
+                    return
 
         releasing = Work(release)
         # Without a thread, the caller would wait for the pauses.
@@ -141,7 +146,7 @@ class Wire(Way):
     def release_former(self, attempt: Acquisition) -> None:
         """Releases in the background what copies take of requests that are over."""
         while attempt.former:
-            self.release_late(attempt.former[0], attempt.target, [])
+            self.release_late(attempt.former[0], attempt.target, [], attempt.home)
             attempt.former.pop(0)
 
     def _insist(self, alive: list[Command], releases: list[Command], until: float) -> None:
