@@ -264,7 +264,7 @@ async def test_a_release_that_fails_does_not_forget_a_request_that_may_arrive_la
         with monkeypatch.context() as patch, pytest.raises(ConnectionError):
             patch.setattr(wire, "release", raises(ConnectionError("no server")))
             await lock.release()
-        # What the first release has begun is over.
+        # The work that the first release began in the background ends.
         await asyncio.sleep(1.5)
         await lock.release()
     else:

@@ -199,8 +199,8 @@ class Acquisition:
         return self.course.is_copied(but=-1 if self.cut == self.last else self.last)
 
     def over(self) -> None:
-        """Its request is over, and the caller has no grant of it. An owner that the caller has named may have another
-        hold."""
+        """Notes that the request is over, and that the caller has no grant of it. An owner that the caller has named
+        may have another hold."""
         if self.owners is not None and self.is_copied:
             self.former.append(self.owner)
 

@@ -235,7 +235,7 @@ class Held(LockBase[Line]):
         # The caller may enter a hold again whose release has failed: a session must not release it later.
         home = None if remembers else hold.home
         self._wire.release_late(hold.owner, self._target, self._left(hold), home)
-        # Once is enough, unless the release is repeated or an interrupt came before.
+        # The mark stays if an interrupt came before, or if the caller may repeat the release.
         hold.is_copied = remembers
 
     def extend(self, additional_time: float, replace_ttl: bool = False) -> Literal[True]:
