@@ -266,7 +266,7 @@ async def test_a_lock_is_lost_if_a_command_that_binds_it_may_outlast_its_connect
 
 
 async def test_a_server_that_still_loads_its_data_ends_no_lock(kit: Kit, client: redis.Redis, delay: Delay) -> None:
-    """Its error is an answer: no late copy of the command that binds can follow."""
+    """The error of such a server is an answer: no late copy of the command that binds can follow."""
     client.config_set("dlock.session-grace", 60_000)
     try:
         lock = made(kit, delay, "exclusive")

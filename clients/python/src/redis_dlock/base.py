@@ -231,7 +231,7 @@ class LockBase(Scripts, Generic[C]):
 
     def _entry(self, hold: Hold[C]) -> Acquisition:
         """Returns a re-entry. It never waits, and leaves the binding to a connection as it is."""
-        # Its id replaces that of the first request: a late copy of that one would count as one more entry, too.
+        # The id of the re-entry replaces that of the first request, a late copy of which would count as one more entry.
         hold.is_entered_late = hold.is_entered_late or hold.is_copied
         target = Target((self.name,), self.mode, reentrant=True)
         limits = Limits(time.monotonic(), None, waits=False)
