@@ -49,7 +49,7 @@ impl<'k> Key<'k> {
     pub fn open(context: &'k mut Context<'_>, name: &'k KeyName<'_>, access: Access) -> Result<Key<'k>, NotOpen> {
         let mode = match access {
             Access::Read => raw::REDISMODULE_READ,
-            // Without `keymiss`, in whose callback another module could change what was looked at (Redis 7.2 and later).
+            // A peek sends no `keymiss` (from Redis 7.2 on): another module could change a lock in the callback.
             Access::Peek => {
                 raw::REDISMODULE_READ | raw::REDISMODULE_OPEN_KEY_NOTOUCH | raw::REDISMODULE_OPEN_KEY_NONOTIFY
             }

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import redis
 
+from cutting import Delay
 from kit import AsyncioKit, Kit, PlainKit, address
 from servers import Server
 
@@ -63,3 +64,12 @@ async def _and_close(test: Any, kit: Kit | None) -> None:
     finally:
         if kit is not None:
             await kit.aclose()
+
+
+@pytest.fixture
+def delay() -> Iterator[Delay]:
+    """A proxy to the server, which keeps a command back."""
+    delay = Delay()
+    yield delay
+    delay.deliver()
+    delay.close()

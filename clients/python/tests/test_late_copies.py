@@ -7,7 +7,6 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -41,15 +40,6 @@ KINDS = {
     "slot": "sacquire",
     "several": "macquire",
 }
-
-
-@pytest.fixture
-def delay() -> Iterator[Delay]:
-    """A proxy to the server, which keeps a command back."""
-    delay = Delay()
-    yield delay
-    delay.deliver()
-    delay.close()
 
 
 def calls(client: redis.Redis, name: str) -> int:

@@ -34,15 +34,6 @@ def proxy() -> Iterator[CuttingProxy]:
 
 
 @pytest.fixture
-def delay() -> Iterator[Delay]:
-    """A proxy to the server, which keeps a command back."""
-    delay = Delay()
-    yield delay
-    delay.deliver()
-    delay.close()
-
-
-@pytest.fixture
 def client_by_proxy(kit: Kit, proxy: CuttingProxy) -> Any:
     """A client that connects through the proxy."""
     return kit.client_of(proxy.address)
