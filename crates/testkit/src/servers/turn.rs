@@ -3,7 +3,7 @@
 //! Tests share the machine, so wall time alone is no measure. A period counts with the CPU time that the server's main
 //! thread took in it, or with the wall time if that is less. Left out are:
 //!
-//! - the time in which an answer waits for the thread that reads it, because the server already runs its next turns;
+//! - the time before a request leaves and after its answer arrives, in which its thread may not run, but the server does;
 //! - the time of other threads of the server, which free memory while it runs.
 //!
 //! Callers repeat a measurement and take the least.
@@ -87,49 +87,58 @@ fn thread_clock(thread: libc::pid_t) -> Option<File> {
     Some(unsafe { File::from_raw_fd(file) })
 }
 
-/// A connection for which the kernel records when answers arrive.
+/// A connection for which the kernel records when requests leave and when answers arrive.
 struct Pinger(TcpStream);
 
 impl Pinger {
     fn to(server: &Server) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", server.port())).expect("a connection");
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        let (on, size): (libc::c_int, _) = (1, size_of::<libc::c_int>() as libc::socklen_t);
-        // SAFETY: the call reads the option's value only. If it fails, answers seem to arrive when they are read.
+        let times = libc::SOF_TIMESTAMPING_SOFTWARE | libc::SOF_TIMESTAMPING_TX_SOFTWARE;
+        let times = times | libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_OPT_TSONLY;
+        let size = size_of_val(&times) as libc::socklen_t;
+        // SAFETY: the call reads the option's value only. If it fails, the times of this thread are taken.
         unsafe {
-            libc::setsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, (&raw const on).cast(), size)
+            let option = (&raw const times).cast();
+            libc::setsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPING, option, size)
         };
         Self(stream)
     }
 
-    /// Sends a `PING` and waits for its answer. Returns how long the answer lay unread.
+    /// Sends a `PING` and waits for its answer. Returns how long the request was on its way to the server and back.
     fn ping(&mut self) -> Duration {
+        let started = now();
         self.0.write_all(b"PING\r\n").expect("the server reads");
-        let (mut left, mut late) = (b"+PONG\r\n".len(), Duration::ZERO);
+        let (mut left, mut answered) = (b"+PONG\r\n".len(), None);
         while left > 0 {
-            let (length, arrived) = self.receive();
-            late = arrived.map_or(Duration::ZERO, |at| now().saturating_sub(at));
+            let (length, arrived) = self.receive(0);
+            let length = usize::try_from(length).ok().filter(|length| *length > 0).expect("an answer in time");
             left = left.checked_sub(length).expect("one answer");
+            answered = arrived;
         }
-        late
+        let answered = answered.unwrap_or_else(now);
+        let (_, left) = self.receive(libc::MSG_ERRQUEUE);
+        answered.saturating_sub(left.unwrap_or(started))
     }
 
-    /// Returns how many bytes have arrived, and when.
-    fn receive(&self) -> (usize, Option<Duration>) {
-        let (mut bytes, mut control) = ([0_u8; 64], [0_u64; 16]);
+    /// Returns how many bytes have arrived, and when. With `MSG_ERRQUEUE`: when the request left.
+    fn receive(&self, flags: libc::c_int) -> (isize, Option<Duration>) {
+        let (mut bytes, mut control) = ([0_u8; 64], [0_u64; 32]);
         let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
         // SAFETY: zeros are a message without parts.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
         (message.msg_control, message.msg_controllen) = (control.as_mut_ptr().cast(), size_of_val(&control));
         // SAFETY: the call writes no further than the lengths of the message.
-        let length = unsafe { libc::recvmsg(self.0.as_raw_fd(), &raw mut message, 0) };
-        let length = usize::try_from(length).ok().filter(|length| *length > 0).expect("an answer in time");
-        // SAFETY: the call has filled the message. A header of this type is followed by a time.
+        let length = unsafe { libc::recvmsg(self.0.as_raw_fd(), &raw mut message, flags) };
+        if length < 0 {
+            return (length, None);
+        }
+        // SAFETY: the call has filled the message. A header of this type is followed by three times, the kernel's first.
         let time = unsafe {
             libc::CMSG_FIRSTHDR(&raw const message)
                 .as_ref()
-                .filter(|header| header.cmsg_type == libc::SCM_TIMESTAMPNS)
+                .filter(|header| header.cmsg_type == libc::SCM_TIMESTAMPING)
                 .map(|header| libc::CMSG_DATA(header).cast::<libc::timespec>().read_unaligned())
         };
         (length, time.map(|time| Duration::new(time.tv_sec as u64, time.tv_nsec as u32)))
@@ -169,10 +178,9 @@ impl Server {
             let pinging = scope.spawn(|| {
                 let mut longest = Duration::ZERO;
                 while !ended.load(Ordering::Relaxed) {
-                    let (wall, cpu) = (Instant::now(), clock.now());
-                    let late = pinger.ping();
-                    let turn = wall.elapsed().min(clock.since(cpu)).saturating_sub(late);
-                    longest = longest.max(turn);
+                    let cpu = clock.now();
+                    let wall = pinger.ping();
+                    longest = longest.max(wall.min(clock.since(cpu)));
                     pings.fetch_add(1, Ordering::Relaxed);
                 }
                 longest
