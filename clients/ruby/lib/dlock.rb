@@ -12,17 +12,21 @@ module Dlock
       ends = now + 2000
       Thread.list.each { |each| each.join([ends - now, 0].max / 1000.0) if each[:dlock_behind] }
     end
-    Thread.new(&work).tap { |thread| thread[:dlock_behind] = true }
+    thread(&work).tap { |thread| thread[:dlock_behind] = true }
   rescue ThreadError
     nil
   end
 
   # Starts a thread for a question that cannot be interrupted. Raises Unanswered if none can be started.
   def self.beside(&work)
-    Thread.new(&work)
+    thread(&work)
   rescue ThreadError => e
     raise Unanswered, e.message
   end
+
+  # Starts a thread that takes interrupts at once. A new thread defers the interrupts that its creator defers, and a
+  # program ends only when all of its threads have taken the interrupt that ends them.
+  def self.thread(&work) = Thread.new { Thread.handle_interrupt(Object => :immediate, &work) }
 
   # Keeps the error of a release with the exception that left the block. The exception is raised, not the error.
   def self.attach(failure, error) = failure.frozen? ? nil : failure.instance_variable_set(:@dlock_release, error)

@@ -451,6 +451,48 @@ class ProcessesTest < Minitest::Test
   end
 end
 
+# Programs that end while a server does not answer, or whose locks were acquired while interrupts were deferred.
+class EndsTest < Minitest::Test
+  include OnServer
+
+  # Fails unless a program that does this ends within 10 s after that.
+  def ends
+    read, write = IO.pipe
+    pid = fork do
+      @redis = nil
+      yield
+      write.puts "done"
+      exit
+    end
+    assert_equal "done\n", read.gets
+    soon("the program has ended", 10) { Process.wait(pid, Process::WNOHANG) }
+  rescue Minitest::Assertion
+    Process.kill(:KILL, pid)
+    Process.wait(pid)
+    raise
+  end
+
+  def test_a_program_ends_although_its_release_has_no_answer
+    losing("DLOCK.RELEASE", Always.new, instead: "-LOADING Redis is loading the dataset in memory\r\n") do |url,|
+      ends { assert_raises(Dlock::Unreachable) { Dlock.new(url).lock(key, lease: 60) { nil } } }
+    end
+  end
+
+  def test_a_program_ends_although_its_locks_were_acquired_while_interrupts_were_deferred
+    [false, true, :named].each do |session|
+      ends do
+        client = Dlock.new(URL)
+        Thread.handle_interrupt(Object => :never) do
+          client.lock(key, session: session == :named ? client.session : session, on_loss: ->(_lost) { sleep })
+        end
+        redis.del(key) if session # The callback begins.
+        sleep 0.5
+      end
+      redis.del(key)
+    end
+  end
+end
+
 # The settings that the gem takes from the user's client: address, database, login, name, Sentinels, pool.
 class ProfilesTest < Minitest::Test
   include OnServer

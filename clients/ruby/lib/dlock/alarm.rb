@@ -42,10 +42,8 @@ module Dlock
       @pid = Process.pid
     end
 
-    # Starts the thread. A new thread defers the interrupts that its creator defers. This one takes them at once, so
-    # that it can be ended.
     def start
-      @thread = Thread.new { Thread.handle_interrupt(Object => :immediate) { run } }
+      @thread = Dlock.thread { run }
       @thread.name = "dlock-alarm"
     end
 

@@ -326,7 +326,7 @@ module Dlock
 
     # The session of a connection may end at any time, so its thread begins at once.
     def go
-      @thread ||= Thread.new { run }.tap { |thread| thread.name = "dlock" }
+      @thread ||= Dlock.thread { run }.tap { |thread| thread.name = "dlock" }
     end
 
     def current? = @thread == Thread.current

@@ -136,7 +136,7 @@ module Dlock
       return if @thread&.alive?
 
       @refused = nil
-      @thread = Thread.new { run }
+      @thread = Dlock.thread { run }
       @thread.name = "dlock session"
     end
 
@@ -146,7 +146,7 @@ module Dlock
         beats? ? round : rest
       end
       tell(@mutex.synchronize { @holds.keys.tap { @holds.clear } })
-      Thread.new { @on_loss.call(self) } if @on_loss && @life.passes(Dlock.now) == :lost
+      Dlock.thread { @on_loss.call(self) } if @on_loss && @life.passes(Dlock.now) == :lost
     ensure
       @wire&.close
     end
@@ -181,7 +181,7 @@ module Dlock
     # Tells the losses of all that were not released. Heartbeats do not wait for callbacks.
     def tell(some)
       lost = some.select { |hold| hold.kept { |kept| kept.gone || kept.state == :lost } }
-      lost.each { |hold| hold.tells? ? Thread.new { hold.tell_loss } : hold.tell_loss }
+      lost.each { |hold| hold.tells? ? Dlock.thread { hold.tell_loss } : hold.tell_loss }
     end
 
     def holds = @mutex.synchronize { @holds.keys }
