@@ -493,6 +493,68 @@ class EndsTest < Minitest::Test
   end
 end
 
+# A primary that is demoted during an acquisition and keeps its connections. Only a new connection leads to another one.
+class DemotionsTest < Minitest::Test
+  include OnServer
+
+  # A relay whose first connection answers all commands with this word with an error, and its other connections none.
+  def demoting(word, error)
+    TCPServer.open("127.0.0.1", 0) do |listening|
+      serving = Thread.new do
+        lost = Always.new
+        replies = "-#{error}\r\n" * (word == "RENEW" ? 2 : 1) # A CHECK follows the RENEW.
+        loop do
+          relay(listening.accept, TCPSocket.new(HOST, PORT), word, lost, replies, true)
+          lost = [nil]
+        end
+      end
+      yield Dlock.new("redis://127.0.0.1:#{listening.addr[1]}")
+    ensure
+      serving.kill
+    end
+  end
+
+  ERRORS = ["READONLY You can't write against a read only replica.",
+            "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)"].freeze
+
+  def test_a_request_leaves_a_server_that_was_demoted
+    [[ERRORS.first, {}], *ERRORS.product([{ session: true }])].each do |error, options|
+      demoting("ACQUIRE", error) { |client| client.lock(key, wait: 20, **options, &:check!) }
+      free
+    end
+  end
+
+  # The server has granted the request that it answers with UNBLOCKED, and binds the hold to the connection.
+  def test_a_request_with_a_session_that_may_be_granted_is_repeated_as_another_owner
+    losing("REQUEST", instead: "-#{ERRORS.last}\r\n") do |url,|
+      hold = Dlock.new(url).lock(key, wait: 20, session: true)
+      sleep 0.1
+      assert_predicate hold, :held?
+      assert_equal hold.token, info["token"]
+      hold.release
+    end
+  end
+
+  # The grant is older than a third of its lease, so a renewal confirms it.
+  def test_a_renewal_that_confirms_a_grant_leaves_a_server_that_was_demoted
+    [{}, { session: true }].each do |options|
+      demoting("RENEW", ERRORS.first) do |client|
+        held = locks.lock(key)
+        distrusted = 0
+        waiting = Thread.new do
+          client.stub(:distrust, -> { distrusted += 1 }) { client.lock(key, lease: 1.5, wait: 20, **options, &:check!) }
+        end
+        waiters 1
+        sleep 0.7
+        held.release
+        waiting.join
+        free
+        assert_operator distrusted, :>, 0, "a Sentinel is asked again"
+      end
+    end
+  end
+end
+
 # The settings that the gem takes from the user's client: address, database, login, name, Sentinels, pool.
 class ProfilesTest < Minitest::Test
   include OnServer

@@ -128,7 +128,7 @@ module Dlock
         @wire.close
         @wire = nil
       end
-      return unless silent || @options.session
+      return unless silent || (@options.session && @attempt.copies.any?)
 
       @attempt.forsake
       renew_owner
@@ -157,7 +157,9 @@ module Dlock
       if error.elsewhere?
         @client.distrust
         @stray ||= error.open?
-        return error.open? ? @attempt.cut(Dlock.now) : @attempt.refused(Dlock.now, number)
+        turn = error.open? ? @attempt.cut(Dlock.now) : @attempt.refused(Dlock.now, number)
+        leave(false) if @wire && (error.replica? || error.code == "UNBLOCKED") # A session has kept the connection.
+        return turn
       end
       return @attempt.nil(Dlock.now, number, false) if error.code == "WRONGTYPE"
 
@@ -207,6 +209,7 @@ module Dlock
       confirmed(number, *replies.each_slice(@names.size).map { |each| Names.together(each) })
     rescue Unanswered => e
       @cause = e
+      @client.distrust
       @open = true
       @wire&.close
       @wire = nil
@@ -223,6 +226,9 @@ module Dlock
       else
         @cause = renewed
         return missing(number) if renewed.code == "NOSESSION"
+        # The hold of a session is bound to the connection to that server.
+        raise Unanswered.new(renewed.message, sent: true) if @options.session && renewed.replica?
+        @client.distrust if renewed.elsewhere?
         return @attempt.refused(now, number) if renewed.elsewhere? || renewed.paused?
         return @attempt.gone(now) if renewed.code == "WRONGTYPE"
 
