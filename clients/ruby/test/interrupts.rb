@@ -61,6 +61,28 @@ named = locks.session
     break unless goes_on
   end
 end
+
+# A release without a block that is interrupted has not begun, or is done in the background.
+left = [false, true, named].flat_map do |session|
+  names = []
+  (rand(1..STEP)..).step(STEP) do |line|
+    names << (name = "interrupts:release:#{session.class}:#{line}")
+    hold = locks.lock(name, lease: 600, session: session)
+    goes_on = interrupt([line]) { hold.release }
+    failures << "#{name}: neither held nor released" unless hold.held? ^ hold.released?
+    begin
+      hold.release unless hold.released?
+    rescue Dlock::Lost => e
+      failures << e.message
+    end
+    break unless goes_on
+  end
+  played += names.size
+  names
+end
+ends = Dlock.now + 10_000
+sleep(0.01) until (left = left.select { |name| redis.exists?(name) }).empty? || Dlock.now > ends
+failures.concat(left.map { |name| "#{name}: the interrupted release has left it" })
 named.close
 puts failures
 puts "#{played - failures.size} passed, #{failures.size} failed"

@@ -159,6 +159,19 @@ class LocksTest < Minitest::Test
     end
   end
 
+  # The server executes the second copy after the release of what the first one has taken.
+  def test_two_requests_that_arrive_after_a_refusal_leave_no_hold
+    losing("REQUEST", FirstTwo.new, refused: true) do |url, lost|
+      held = locks.lock(key)
+      refused { Dlock.new(url).lock(key, lease: 600, wait: 0) }
+      held.release
+      lost.each do |copy|
+        arrives(copy)
+        free
+      end
+    end
+  end
+
   # The second copy waits in the queue.
   def test_a_request_that_arrives_after_an_interrupt_leaves_no_hold
     losing("REQUEST", refused: true) do |url, lost|
@@ -195,6 +208,38 @@ class LocksTest < Minitest::Test
       client = Dlock.new(url)
       client.lock("ruby:other").release
       without_threads { assert_raises(Dlock::Unreachable) { client.lock(key, wait: 0) } }
+    end
+  end
+
+  # The lock stays for 0.3 s after its hold, and the copy arrives after that.
+  def test_a_request_that_arrives_after_a_lock_that_stayed_for_a_moment_leaves_no_hold
+    losing("REQUEST", refused: true) do |url, lost|
+      Dlock.new(url).lock(key, lease: 600).leave(0.3)
+      assert_operator redis.pttl(key), :<=, 300
+      free
+      arrives(lost.first)
+      free
+    end
+  end
+
+  # The first release has not been sent yet when another thread calls the second one. The connection of a session
+  # stays, and so does a hold whose request has a copy without an answer.
+  def test_a_second_release_at_the_same_time_does_not_make_the_first_one_a_loss
+    losing("REQUEST", refused: true) do |url,|
+      [false, true].each do |session|
+        client = Dlock.new(url)
+        hold = client.lock(key, lease: 600, session: session)
+        goes = Thread::Queue.new
+        waits = ->(*words) { goes.pop && client.exchange(*words) }
+        first = Thread.new { client.stub(:insist, waits) { hold.release } }
+        soon("the first release waits") { goes.num_waiting == 1 }
+        assert_raises(Dlock::Released) { hold.release }
+        sleep 0.1 # A late release would come after 20 ms.
+        assert_equal 1, info["holders"]
+        goes << true
+        first.join
+        free
+      end
     end
   end
 

@@ -24,6 +24,9 @@ module OnServer
   # not only the first one.
   Always = Class.new(Array) { def empty? = true }
 
+  # A list that counts as empty until it has two entries: `losing` loses the first two replies.
+  FirstTwo = Class.new(Array) { def empty? = size < 2 }
+
   # The `instead` of a relay that sends nothing instead of a reply, and loses the rest of the connection in both
   # directions.
   SILENCE = ""

@@ -241,6 +241,18 @@ class SessionsTest < Minitest::Test
     end
   end
 
+  # The server writes nothing for a moment. The caller cannot release the lock again.
+  def test_a_session_sends_a_release_again_that_a_server_refused_to_write
+    losing("DLOCK.RELEASE", instead: "-NOREPLICAS Not enough good replicas to write.\r\n", refused: true) do |url,|
+      locks = Dlock.new(url)
+      locks.session(timeout: 3) do |session|
+        hold = locks.lock(key, lease: 600, session: session)
+        assert_raises(Dlock::ServerError) { hold.release }
+        free
+      end
+    end
+  end
+
   def test_a_release_with_an_answer_is_not_sent_again
     released = Always.new
     losing("DLOCK.RELEASE", released, instead: ":1\r\n") do |url,|

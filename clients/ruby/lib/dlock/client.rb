@@ -143,10 +143,11 @@ module Dlock
       end
     end
 
-    # Releases in the background what a copy of a request takes that is executed after the release of its hold. A named
-    # session would keep it.
-    def release_late(commands, named)
+    # Releases in the background what a copy of a request takes that is executed after the end of its hold, which is
+    # `stays` seconds from now. A named session would keep it.
+    def release_late(commands, named, stays)
       begun = Dlock.behind do
+        sleep(stays)
         release_again(commands)
       rescue Error
         named&.owe(commands)

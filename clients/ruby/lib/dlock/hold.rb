@@ -86,18 +86,12 @@ module Dlock
     # Releases the lock. Raises Lost if the server no longer had it, or if the time for which it was surely held had
     # passed.
     def release
-      held = lost = nil
-      locked do
+      lost = nil
+      finish(releases) do
         state!
-        held = claims?
         lost = @validity.passes(Dlock.now) || @validity.state == :lost
-        ended
       end
-      farewell(releases, held)
       raise Lost, "#{name}: the lock was lost" if lost
-    ensure
-      @wire&.close
-      release_late
     end
 
     # Ends a hold that nobody wants any more, and sends nothing: the acquisition releases what the owner has.
@@ -110,12 +104,7 @@ module Dlock
     def leave(seconds)
       return release if seconds < 0.003
 
-      held = nil
-      locked do
-        held = claims?
-        ended
-      end
-      farewell(@names.renew(@owner, @token, (seconds * 1000).ceil), held)
+      finish(@names.renew(@owner, @token, (seconds * 1000).ceil), seconds)
     end
 
     # --- For the keeper.
@@ -277,25 +266,52 @@ module Dlock
       raise Unanswered, error.message
     end
 
-    # Sends the last commands of the hold, until they have an answer. A repeat that finds no hold is a success, if the
-    # hold was certain: the first copy has ended it.
+    # Ends the hold with these last commands, which let its lock stay for `stays` seconds. The block may refuse that.
+    # If an interrupt comes before they are executed, they are sent again in the background.
+    def finish(words, stays = 0)
+      held = mine = answered = nil
+      locked do
+        yield if block_given?
+        mine = true
+        held = claims?
+        ended
+      end
+      farewell(words, held) { answered = true }
+    ensure
+      Thread.handle_interrupt(Object => :never) { finished(words, stays, answered) } if mine
+    end
+
+    def finished(words, stays, answered)
+      unless answered
+        locked { ended }
+        later(words)
+      end
+      @wire&.close if stays.zero?
+      release_late(stays)
+    end
+
+    # Sends the last commands of the hold, until they have an answer. Yields unless a server may still have to execute
+    # them. A repeat that finds no hold is a success, if the hold was certain: the first copy has ended it.
     def farewell(words, held)
       unread = 0
       ends = Dlock.now + Limits::RELEASE
       reply = Names.together(@client.insist(ends, *words) { unread += 1 })
+      yield unless reply.is_a?(ServerError) && reply.paused?
       raise reply if reply.is_a?(ServerError) && reply.code != "WRONGTYPE"
       return if reply.is_a?(Integer) || (reply.nil? && unread.positive? && held)
 
       raise Lost, "#{name}: the server has no such hold"
     rescue Unanswered => e
-      later(words)
       raise Unreachable, "#{name}: the release has no answer: #{e.message}"
     end
 
-    # Releases what a late copy of the request takes after the release.
-    def release_late
+    # Releases what a late copy of the request takes after the release, or after the lock has stayed for `stays`
+    # seconds. While the lock stays, no copy takes it again.
+    def release_late(stays)
       copied, @copied = @copied, false
-      @client.release_late(@names.release_all(@owner), @options.named) if copied && @pid == Process.pid
+      return unless copied && @pid == Process.pid && stays * 1000 < Limits::SEES_AN_END.last
+
+      @client.release_late(@names.release_all(@owner), @options.named, stays)
     end
 
     # The server may not have got the last commands: repeats them until the lease is over, or for as long as the session
