@@ -192,6 +192,7 @@ class Acquisition {
     const inThis = () => inDatabase(client, selected ?? client.database());
     const named = heart && { heart, id: heart.id, openings: heart.openings };
     const before = client.repeats();
+    const isCopied = () => this.#attempt.isOpen || client.repeats() !== before;
     const tries = new Tries(client, target.keys[0] ?? '', bound);
     /** @type {Request} */
     const request = {
@@ -203,12 +204,11 @@ class Acquisition {
       this.#step = request.step;
       bound.signal.throwIfAborted();
       if (!grant) throw this.notGranted();
-      const isCopied = this.#attempt.isOpen || client.repeats() !== before;
       const place = grant.connection ? undefined : inThis();
-      return this.#granted(grant, { request, named, tries, isCopied, client: place });
+      return this.#granted(grant, { request, named, tries, isCopied: isCopied(), client: place });
     } catch (error) {
       if (bound.signal.aborted) this.over();
-      await this.#undo(error, { request, tries, client: inThis() });
+      await this.#undo(error, { request, tries, isCopied: isCopied(), client: inThis() });
       throw error;
     }
   }
@@ -239,17 +239,19 @@ class Acquisition {
    * Leaves nothing behind: the lock may have been granted nevertheless.
    *
    * @param {unknown} error
-   * @param {{ request: Request, tries: Tries, client: Client }} of
+   * @param {{ request: Request, tries: Tries, isCopied: boolean, client: Client }} of `isCopied`: a copy of the command
+   *   may still be executed
    */
-  async #undo(error, { request: { owner, former, heart }, tries, client }) {
-    if (error instanceof NotGranted && !this.#attempt.isOpen && former.length === 0) {
+  async #undo(error, { request: { owner, former, heart }, tries, isCopied, client }) {
+    const mayBeHeld = isCopied || former.length > 0;
+    if (error instanceof NotGranted && !mayBeHeld) {
       tries.end();
       return;
     }
     const undone = this.#target.releaseAll(owner, ...former);
     tries.end(undone, this.#terms.replicasTimeout);
     const released = cleanUp(client, undone, heart);
-    if (tries.hasLeft) void cleanUpAgain(client, undone, heart, released);
+    if (mayBeHeld) void released.then(() => cleanUpLate(client, undone, heart));
     if (error instanceof TooFewReplicas) await unlessAborted(released, this.#bound.signal);
   }
 }
@@ -415,26 +417,9 @@ async function cleanUp(client, releases, heart) {
 }
 
 /**
- * Releases once more what was not held yet: the server may grant to a connection whose end it has not seen, or has seen
- * in the same turn of its loop.
- *
- * @param {Client} client
- * @param {string[][]} releases
- * @param {import('./heart.js').Heart | undefined} heart
- * @param {Promise<unknown[] | undefined>} before the replies to the release before
- */
-async function cleanUpAgain(client, releases, heart, before) {
-  let replies = await before;
-  for (const late of SEES_AN_END) {
-    if (!replies?.includes(null)) return;
-    await new Promise((resolve) => timer(() => resolve(undefined), late));
-    if (client.isClosed()) return;
-    replies = await cleanUp(client, releases, heart);
-  }
-}
-
-/**
- * Releases what a copy of a request takes that is executed after the release of its hold.
+ * Releases what a copy of a request takes that is executed after the release of its hold, or after the request was
+ * refused or given up. The server may also grant to a connection whose end it has not seen, or has seen in the same turn
+ * of its loop.
  *
  * @param {Client} client
  * @param {string[][]} releases

@@ -8,7 +8,7 @@ const { LockLost, NoAnswer, TooFewReplicas } = require('./errors.js');
 const { isOneExecuted, isUnanswered, isWrongType, mayRepeat, writesNothing } = require('./errors.js');
 const { Heartbeat } = require('./heartbeat.js');
 const { learnCaps } = require('./info.js');
-const { ofLook, ofRenewal } = require('./limits.js');
+const { SEES_AN_END, ofLook, ofRenewal } = require('./limits.js');
 const { checkLease, firstLease } = require('./options.js');
 const { waitFor } = require('./queue.js');
 const { Bound, Ending, follow, timer, unlessAborted, within } = require('./time.js');
@@ -233,6 +233,10 @@ class Lock {
     } catch (error) {
       if (isWrongType(error)) return false;
       throw error;
+    } finally {
+      // A copy that is executed before the end of the lease takes nothing.
+      const { afterwards } = this.#granted;
+      if (afterwards && ms < Math.max(...SEES_AN_END)) timer(afterwards, ms);
     }
   }
 

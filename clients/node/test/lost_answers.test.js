@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 
-import { DLock, LockLost, NoAnswer } from 'redis-dlock';
+import { DLock, LockLost, NoAnswer, NotGranted } from 'redis-dlock';
 
 import { PATIENT, clientsOf, lookAt, openSession, settles, sleep, test } from './fixture.js';
 import { until, untilWaiting, wire, withEachClient } from './fixture.js';
@@ -15,7 +15,7 @@ const ANSWER = 600;
 /** By how many ms more a call may take: the measurement is not exact. */
 const LATE = 50;
 
-withEachClient(({ open }) => {
+withEachClient(({ kind, open }) => {
   for (const session of [false, true]) {
     const what = session ? 'a session' : 'a lease';
 
@@ -48,6 +48,15 @@ withEachClient(({ open }) => {
     });
   }
 
+  /** Delivers what is kept, and waits until the lock that it takes is released. */
+  async function nobodyKeeps({ run }, line, what) {
+    const grants = async () => Number(/dlock_grants:(\d+)/.exec(await run('INFO', 'dlock'))?.[1]);
+    const before = await grants();
+    line.deliver();
+    await until(`${what}: the late one is granted`, async () => (await grants()) > before);
+    await until(`${what}: nobody has the lock`, async () => (await run('EXISTS', 'job', 'other')) === 0);
+  }
+
   // The connection of the first copy breaks before the server reads the copy, which takes the lock for nobody.
   test('a request that arrives after the release leaves no hold', async () => {
     const server = await start();
@@ -71,13 +80,85 @@ withEachClient(({ open }) => {
       await until('the request is on its way', () => line.kept() > 0);
       line.drop();
       assert.equal(await (await acquiring).release(), true, way);
-      const grants = async () => Number(/dlock_grants:(\d+)/.exec(await server.run('INFO', 'dlock'))?.[1]);
-      const before = await grants();
-      line.deliver();
-      await until(`${way}: the late one is granted`, async () => (await grants()) > before);
-      await until(`${way}: nobody has the lock`, async () => (await server.run('EXISTS', 'job', 'other')) === 0);
+      await nobodyKeeps(server, line, way);
     }
     await session.close();
+    await server.stop();
+  });
+
+  // ioredis sends the request again itself, unless it is told not to. Otherwise, the package does.
+  test('a request that arrives after the refusal of a repeat leaves no hold', async () => {
+    const server = await start();
+    const line = await wire(server.port);
+    for (const autoResendUnfulfilledCommands of kind === 'ioredis' ? [true, false] : [false]) {
+      const client = await open({ at: line.port, ...(kind === 'ioredis' && { autoResendUnfulfilledCommands }) });
+      const dlock = new DLock(client, { ...PATIENT, lease: LONG, wait: 0 });
+      const session = await openSession(client);
+      const ways = {
+        acquire: () => dlock.acquire('job'),
+        read: () => dlock.read('job'),
+        several: () => dlock.acquireAll(['job', 'other']),
+        wait: () => dlock.acquire('job', { wait: 1000 }),
+        'named session': () => dlock.acquire('job', { session }),
+      };
+      for (const [way, acquire] of Object.entries(ways)) {
+        await server.run('DLOCK.ACQUIRE', 'job', 'holder', 'PX', String(LONG));
+        line.keep('REQUEST');
+        const acquiring = acquire();
+        await until('the request is on its way', () => line.kept() > 0);
+        line.drop();
+        await assert.rejects(acquiring, NotGranted, way);
+        await server.run('DLOCK.RELEASE', 'job', 'holder');
+        await nobodyKeeps(server, line, way);
+      }
+      await session.close();
+    }
+    await server.stop();
+  });
+
+  // The release that follows the abort finds the grant of the second copy, before the first one arrives.
+  test('a wait that is given up leaves no hold, even if two copies of its request are granted', async () => {
+    const server = await start();
+    const [line, own] = [await wire(server.port), await wire(server.port)];
+    const dlock = new DLock(await open({ at: line.port }), { ...PATIENT, lease: LONG });
+    await server.run('DLOCK.ACQUIRE', 'job', 'holder', 'PX', String(LONG));
+    const stop = new AbortController();
+    line.keep('REQUEST');
+    const acquiring = dlock.acquire('job', { signal: stop.signal });
+    acquiring.catch(() => {});
+    await until('the request is on its way', () => line.kept() > 0);
+    line.lead(own.port);
+    await untilWaiting(server.run, 'job', 1);
+    line.lead(server.port);
+    line.drop();
+    await sleep(500); // The client connects again.
+    own.hold();
+    await server.run('DLOCK.RELEASE', 'job', 'holder');
+    await until('the second copy is granted', async () => (await lookAt(server.run, 'job'))?.holders === 1);
+    own.keep('RELEASE');
+    stop.abort(new Error('enough'));
+    await assert.rejects(acquiring, /enough/);
+    await until('the grant is released', async () => (await server.run('EXISTS', 'job')) === 0);
+    await nobodyKeeps(server, line, 'given up');
+    await server.stop();
+  });
+
+  test('a request that arrives after a short time of atLeast leaves no hold', async () => {
+    const server = await start();
+    const line = await wire(server.port);
+    const dlock = new DLock(await open({ at: line.port }), { ...PATIENT, lease: LONG });
+    for (const keys of [['job'], ['job', 'other']]) {
+      line.keep('REQUEST');
+      const acquiring = dlock.acquireAll(keys, { atLeast: 500 });
+      await until('the request is on its way', () => line.kept() > 0);
+      line.drop();
+      const lock = await acquiring;
+      const began = performance.now();
+      assert.equal(await lock.release(), true);
+      await until('the time is over', async () => (await server.run('EXISTS', ...keys)) === 0);
+      assert(performance.now() - began > 400, 'it was released before');
+      await nobodyKeeps(server, line, String(keys));
+    }
     await server.stop();
   });
 

@@ -32,8 +32,6 @@ class Tries {
   #probed;
   /** The client of the program has failed to reach the server, which may be elsewhere now. */
   isSuspect = false;
-  /** A connection has ended that the server may take for open a little longer, with a request on it. */
-  hasLeft = false;
 
   /**
    * @param {Client} client
@@ -64,7 +62,6 @@ class Tries {
         return await task(connection);
       } catch (error) {
         const over = connection;
-        this.hasLeft ||= over !== undefined && mayRepeat(error);
         if (over && error instanceof Silent) error.replies.then(() => this.close(over));
         else if (over) this.close(over);
         signal.throwIfAborted();
@@ -90,7 +87,6 @@ class Tries {
     this.#unfollow();
     this.#stop?.abort(new Error('ended'));
     for (const connection of this.#open ?? []) {
-      this.hasLeft ||= connection.isUnread;
       if (undo) connection.leave(undo, AFTERWARDS + most);
       else connection.close();
     }
