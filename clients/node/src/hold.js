@@ -70,6 +70,8 @@ class Lock {
   #isBegun = false;
   /** Whether the connections of the hold are closed. */
   #isClosed = false;
+  /** Whether another client goes on with the hold, which only that client releases. */
+  #isHandedOver = false;
   /** The binding to a named session. @type {import('./session.js').Binding | undefined} */
   #binding;
   /** @type {NodeJS.Timeout | undefined} */
@@ -209,6 +211,7 @@ class Lock {
     if (own || named) throw new TypeError('a session ends with its program: a lock that is handed over has a lease');
     // The timer that watches for the end of the lease may be late.
     if (this.remaining === 0) throw this.#lose('its lease ended');
+    this.#isHandedOver = true;
     this.#end();
   }
 
@@ -224,6 +227,7 @@ class Lock {
    * @param {number} ms
    */
   async releaseIn(ms) {
+    if (this.#isHandedOver) return true;
     const { client, target, owner, token } = this.#granted;
     this.#end();
     const commands = target.renew(owner, token, ms);
@@ -242,6 +246,7 @@ class Lock {
 
   /** Releases the lock at once, even before the end of `atLeast`. */
   async free() {
+    if (this.#isHandedOver) return true;
     const wasHeld = this.remaining > 0;
     this.#end();
     this.#leave();

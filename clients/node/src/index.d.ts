@@ -214,7 +214,8 @@ export interface Lock extends AsyncDisposable {
   extend(lease?: number): Promise<void>;
   /**
    * Stops keeping the lock, and does not release it: another client, perhaps of another program, goes on with it by
-   * {@link DLock.resume}, with its name, owner and token, within the lease. Sends nothing.
+   * {@link DLock.resume}, with its name, owner and token, within the lease. Sends nothing. A later `release`, or the end
+   * of `using`, does nothing: the lock is the other client's.
    *
    * @throws {LockLost} it was lost before
    */

@@ -185,6 +185,34 @@ withEachClient(({ key, run, open, listen }) => {
     await session.release();
   });
 
+  test('a lock that is handed over is not released by the program that had it', async () => {
+    const dlock = new DLock(await open(), PATIENT);
+    const name = key('given');
+    const ways = {
+      release: (lock) => lock.release(),
+      dispose: (lock) => lock[Symbol.asyncDispose](),
+      using: () => {},
+    };
+    for (const options of [{ lease: 60_000 }, { lease: 60_000, atLeast: 20_000 }]) {
+      for (const [way, end] of Object.entries(ways)) {
+        let next;
+        const goesOn = async (lock) => {
+          lock.handOver();
+          next = await dlock.resume(name, lock.owner, lock.token, { lease: 60_000 });
+        };
+        if (way === 'using') await dlock.using(name, options, (_, lock) => goesOn(lock));
+        else {
+          const lock = await dlock.acquire(name, options);
+          await goesOn(lock);
+          await end(lock);
+        }
+        assert.equal((await lookAt(run, name))?.token, next.token, way);
+        assert((await run('PTTL', name)) > 50_000, `${way}: the lease is that of the other program`);
+        assert.equal(await next.release(), true, way);
+      }
+    }
+  });
+
   test('a lock stays for the time of atLeast after its grant', async () => {
     const dlock = new DLock(await open(), PATIENT);
     const targets = {
