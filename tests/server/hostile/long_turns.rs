@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use crate::support::crowds::{
-    MANY, crossing, join, queue, readers, readers_until, session_of_many, several_held, waiters_for_all,
+    MANY, crossing, join, queue, readers, readers_until, reads_of, session_of_many, several_held, waiters_for_all,
 };
 use crate::support::replica::counter;
 use crate::support::skip::skipped;
 use crate::support::turn::least_of_three;
 use crate::support::version::Version;
-use crate::support::{Client, Server, eventually, lock_info, req, soon};
+use crate::support::{Server, eventually, lock_info, req, soon};
 
 /// A tick takes 1 ms, and up to 4 ms on a busy server. A `PING` may wait for two ticks, and for the commands and the
 /// server's own work between them. The rest is for a machine that is slow while other tests use it.
@@ -168,19 +168,13 @@ fn reading_is_quick_while_a_hundred_thousand_ended_holds_are_in_a_grace() {
     assert_eq!((info.holders, info.holds().len()), (MANY as i64 + 1, 10));
     assert!(info.ttl > 300_000, "the hold without a session has the longer lease");
     assert!(info.holds().iter().all(|hold| hold.ttl <= 300_000), "the grace is shorter");
-    for &request in reads(&mut client) {
+    let reads = reads_of(&mut client);
+    if !reads.contains(&"MEMORY USAGE k") {
+        skipped("MEMORY USAGE of a module's value crashes this server");
+    }
+    for &request in reads {
         within(READ, least_of_three(|| server.takes(|| drop(client.run(request)))), request);
     }
-}
-
-/// The commands that read all of a lock. `MEMORY USAGE` is left out where it crashes the server.
-fn reads(client: &mut Client) -> &'static [&'static str] {
-    const READS: [&str; 4] = ["DLOCK.INFO k", "DLOCK.INFO k FULL", "DLOCK.INFO k OWNER reader-7", "MEMORY USAGE k"];
-    if Version::measures_module_values(client) {
-        return &READS;
-    }
-    skipped("MEMORY USAGE of a module's value crashes this server");
-    &READS[..3]
 }
 
 #[test]

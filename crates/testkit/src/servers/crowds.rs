@@ -4,6 +4,7 @@ use crate::client::Client;
 use crate::lock::lock_info;
 use crate::random::{Random, seeded};
 use crate::server::Server;
+use crate::version::Version;
 
 /// The number of holds of a large lock, and of locks of a large session.
 pub const MANY: usize = 100_000;
@@ -53,6 +54,12 @@ pub fn readers_until(server: &Server) -> (Client, i64) {
         }
     }
     panic!("{MANY} commands take longer than half a minute");
+}
+
+/// Returns the commands that read all of a large `k`. `MEMORY USAGE` is left out where it crashes the server.
+pub fn reads_of(client: &mut Client) -> &'static [&'static str] {
+    const READS: [&str; 4] = ["DLOCK.INFO k", "DLOCK.INFO k FULL", "DLOCK.INFO k OWNER reader-7", "MEMORY USAGE k"];
+    if Version::measures_module_values(client) { &READS } else { &READS[..3] }
 }
 
 /// Lets [`MANY`] readers hold `k`, half of whom came later than the others and have lapsed since. No command has dropped

@@ -222,7 +222,7 @@ const SHOWN_WAITERS: [usize; 3] = [2, 64, 512];
 pub fn stalls(ledger: &Ledger) -> String {
     let row = |case: &Case| {
         let figure = ledger.figure(&format!("stall/{}", case.name))?;
-        Some(vec![case.label.to_owned(), spread(figure), case.one_piece.to_owned()])
+        Some(vec![case.label.to_owned(), spread(figure), case.remark.to_owned()])
     };
     table(&["", "ms", ""], CASES.iter().filter_map(row).collect())
 }

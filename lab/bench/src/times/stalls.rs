@@ -5,11 +5,10 @@
 use std::time::Duration;
 
 use dlock_testkit::crowds::{
-    MANY, crossing, half_lapsed, join, named_session_of_many, queue, readers, readers_until, session_of_many,
+    MANY, crossing, half_lapsed, join, named_session_of_many, queue, readers, readers_until, reads_of, session_of_many,
     several_held, waiters_for_all,
 };
 use dlock_testkit::replica::{counter, info_field};
-use dlock_testkit::version::Version;
 use dlock_testkit::{Client, Server, Setup, req, soon};
 
 use crate::error::Error;
@@ -25,7 +24,7 @@ pub struct Case {
     /// For people.
     pub label: &'static str,
     /// A remark: why the work is done in one piece, if it is, or why it is measured.
-    pub one_piece: &'static str,
+    pub remark: &'static str,
     measure: fn(&Setup) -> Duration,
 }
 
@@ -39,8 +38,8 @@ pub static CASES: [Case; 20] = [
         searches,
     ),
     case("read-ended", "CHECK, INFO and INFO FULL beside 100,000 ended holds in a pause", "", read_ended),
-    case("read-grace", "INFO, INFO FULL and MEMORY USAGE beside 100,000 ended holds in a grace", "", read_grace),
-    case("read-lapsed", "INFO, INFO FULL and MEMORY USAGE beside 50,000 lapsed of 100,000 holds", "", read_lapsed),
+    case("read-grace", "INFO and INFO FULL beside 100,000 ended holds in a grace", WHERE_MEASURED, read_grace),
+    case("read-lapsed", "INFO and INFO FULL beside 50,000 lapsed of 100,000 holds", WHERE_MEASURED, read_lapsed),
     case("end-locks", "end of a session of 100,000 locks", "", end_of_locks),
     case("end-holds", "end of a session of 100,000 holds of one lock", "", end_of_holds),
     case(
@@ -68,13 +67,11 @@ pub static CASES: [Case; 20] = [
     case("flushall-strings", "FLUSHALL with 100,000 strings, without the module", "for comparison", flush_strings),
 ];
 
-const fn case(
-    name: &'static str,
-    label: &'static str,
-    one_piece: &'static str,
-    measure: fn(&Setup) -> Duration,
-) -> Case {
-    Case { name, label, one_piece, measure }
+/// A remark on the commands of [`reads_of`].
+const WHERE_MEASURED: &str = "and MEMORY USAGE, where it does not crash the server";
+
+const fn case(name: &'static str, label: &'static str, remark: &'static str, measure: fn(&Setup) -> Duration) -> Case {
+    Case { name, label, remark, measure }
 }
 
 /// The targets of what can be divided.
@@ -144,7 +141,7 @@ fn read_ended(setup: &Setup) -> Duration {
 fn read_grace(setup: &Setup) -> Duration {
     let server = setup.clone().start();
     let (session, mut client) = readers(&server, |n| format!("DLOCK.RLOCK k reader-{n} PX 600000 SESSION"));
-    let reads = reads(&mut client);
+    let reads = reads_of(&mut client);
     client.ok("CONFIG SET dlock.session-grace 600000");
     client.ok("CLIENT PAUSE 600000 WRITE");
     client.watch_close(session);
@@ -155,20 +152,10 @@ fn read_grace(setup: &Setup) -> Duration {
 fn read_lapsed(setup: &Setup) -> Duration {
     let server = setup.clone().start();
     let mut client = half_lapsed(&server);
-    let reads = reads(&mut client);
+    let reads = reads_of(&mut client);
     let lapsed = server.longest_turn(|| reads.iter().for_each(|request| drop(client.run(*request))));
     client.int("DLOCK.RLOCK k new PX 600000");
     lapsed.max(server.longest_turn(|| reads.iter().for_each(|request| drop(client.run(*request)))))
-}
-
-/// The commands that read all of a lock. `MEMORY USAGE` is left out where it crashes the server.
-fn reads(client: &mut Client) -> &'static [&'static str] {
-    let is_measured = Version::measures_module_values(client);
-    if is_measured {
-        &["DLOCK.INFO k", "DLOCK.INFO k FULL", "MEMORY USAGE k"]
-    } else {
-        &["DLOCK.INFO k", "DLOCK.INFO k FULL"]
-    }
 }
 
 fn end_of_locks(setup: &Setup) -> Duration {
