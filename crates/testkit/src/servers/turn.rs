@@ -116,12 +116,11 @@ impl Pinger {
             left = left.checked_sub(length).expect("one answer");
             answered = arrived;
         }
-        let answered = answered.unwrap_or_else(now);
-        let (_, left) = self.receive(libc::MSG_ERRQUEUE);
-        answered.saturating_sub(left.unwrap_or(started))
+        let (_, sent) = self.receive(libc::MSG_ERRQUEUE);
+        answered.unwrap_or_else(now).saturating_sub(sent.unwrap_or(started))
     }
 
-    /// Returns how many bytes have arrived, and when. With `MSG_ERRQUEUE`: when the request left.
+    /// Returns how many bytes have arrived, and when. With `MSG_ERRQUEUE`, which never waits: when the request left.
     fn receive(&self, flags: libc::c_int) -> (isize, Option<Duration>) {
         let (mut bytes, mut control) = ([0_u8; 64], [0_u64; 32]);
         let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
