@@ -140,6 +140,22 @@ pub struct Terms {
     pub fresh: Option<Token>,
 }
 
+/// The shared holds that a decision counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CountedReaders {
+    /// Holds that are live at this time count.
+    pub live_at: UnixMs,
+    /// The sum of those among them that count as released, because their sessions have ended.
+    pub ended: Sum,
+}
+
+impl CountedReaders {
+    /// All holds that are live at `now`.
+    pub(crate) fn all(now: UnixMs) -> CountedReaders {
+        CountedReaders { live_at: now, ended: Sum::default() }
+    }
+}
+
 /// The decision on a [`Request`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Acquired {
@@ -291,13 +307,18 @@ impl Lock {
     /// Decides whether the owner may enter at `now`. O(log n).
     #[inline(always)]
     pub fn acquire(&self, now: UnixMs, request: &Request, terms: Terms) -> Acquired {
-        self.acquire_without(now, request, terms, Sum::default())
+        self.acquire_counting(now, request, terms, CountedReaders::all(now))
     }
 
-    /// Decides as [`Lock::acquire`] does, but counts `ended` of the live shared holds as released: they are of other
-    /// owners, and their sessions have ended.
+    /// Decides as [`Lock::acquire`] does, but counts only these shared holds. Those left out are of other owners.
     #[inline(always)]
-    pub(crate) fn acquire_without(&self, now: UnixMs, request: &Request, terms: Terms, ended: Sum) -> Acquired {
+    pub(crate) fn acquire_counting(
+        &self,
+        now: UnixMs,
+        request: &Request,
+        terms: Terms,
+        readers: CountedReaders,
+    ) -> Acquired {
         // An empty lock refuses nothing, except for a limit.
         if self.is_empty() && request.want.limit().is_none() {
             return enter(now, request, terms, None, None);
@@ -313,7 +334,7 @@ impl Lock {
         let refusal = match request.want {
             Want::ExclusiveOnce if exclusive.is_some() || shared.is_some() => Some(Refusal::Owned),
             Want::ExclusiveOnce | Want::Exclusive => {
-                self.is_held_by_others(now, &request.owner, ended).then_some(Refusal::Held)
+                self.is_held_by_others(&request.owner, readers).then_some(Refusal::Held)
             }
             Want::Shared => self.is_closed_to(&request.owner, now).then_some(Refusal::Held),
             Want::Permits { limit, .. } | Want::Slot { limit } => {
@@ -328,7 +349,7 @@ impl Lock {
                 } else if self.is_closed_to(&request.owner, now) {
                     Some(Refusal::Held)
                 } else {
-                    let taken = self.holds.live_shared(now).minus(ended).entries;
+                    let taken = self.count(readers).entries;
                     (taken + permits > limit).then_some(Refusal::Held)
                 }
             }
@@ -336,7 +357,7 @@ impl Lock {
         match (refusal, mine) {
             (Some(refusal), _) => Acquired::Refused(refusal),
             (None, Some(hold)) => reenter(now, hold, request),
-            (None, None) => match self.slot(now, request.want) {
+            (None, None) => match self.slot(readers, request.want) {
                 Ok(slot) => enter(now, request, terms, slot, other.and_then(Hold::cap)),
                 Err(refusal) => Acquired::Refused(refusal),
             },
@@ -345,10 +366,11 @@ impl Lock {
 
     /// Returns the number of a new hold, if the request asks for one. A hold that only counts as released keeps its
     /// number until it is released: if no other is free, the request is refused.
-    fn slot(&self, now: UnixMs, want: Want) -> Result<Option<u32>, Refusal> {
+    fn slot(&self, readers: CountedReaders, want: Want) -> Result<Option<u32>, Refusal> {
         match want {
             Want::Slot { limit } => {
-                Some(self.holds.free_slot(now)).filter(|slot| *slot < limit.get()).map(Some).ok_or(Refusal::Held)
+                let free = self.holds.free_slot(readers.live_at);
+                Some(free).filter(|slot| *slot < limit.get()).map(Some).ok_or(Refusal::Held)
             }
             Want::ExclusiveOnce | Want::Exclusive | Want::Shared | Want::Permits { .. } => Ok(None),
         }
@@ -403,9 +425,9 @@ impl Lock {
         }
     }
 
-    /// Returns whether an owner other than this one has a live hold. `ended` shared holds are left out: their sessions
-    /// have ended.
-    pub(crate) fn is_held_by_others(&self, now: UnixMs, owner: &Owner, ended: Sum) -> bool {
+    /// Returns whether an owner other than this one has a hold that counts.
+    pub(crate) fn is_held_by_others(&self, owner: &Owner, readers: CountedReaders) -> bool {
+        let CountedReaders { live_at: now, ended } = readers;
         if self.is_closed_to(owner, now) {
             return true;
         }
@@ -414,7 +436,11 @@ impl Lock {
             return hold.owner != *owner && hold.is_live(now) && ended.holds == 0;
         }
         let own = usize::from(self.live(owner, Mode::Shared, now).is_some());
-        self.holds.live_shared(now).minus(ended).holds > own
+        self.count(readers).holds > own
+    }
+
+    fn count(&self, readers: CountedReaders) -> Sum {
+        self.holds.live_shared(readers.live_at).minus(readers.ended)
     }
 
     /// Returns whether another owner holds the lock exclusively.

@@ -10,6 +10,7 @@ mod agenda;
 mod deadlock;
 mod ended;
 mod expired;
+mod graces;
 mod load;
 mod log;
 mod named;

@@ -11,8 +11,7 @@ use crate::engine::state::outbox::grant::Grant;
 use crate::engine::state::sessions::Wanted;
 use crate::engine::state::waiting::queue::Rank;
 use crate::engine::visit::Visit;
-use crate::holds::Sum;
-use crate::lock::{Acquired, Refusal};
+use crate::lock::{Acquired, CountedReaders, Refusal};
 use crate::{Lock, Mode, Now, Request, SessionKey, UnixMs, Want};
 
 impl<T> Engine<T> {
@@ -111,8 +110,8 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
     #[inline(never)]
     fn decide_in_queue(&self, request: &Request) -> Acquired {
         let (lock, now, terms) = (self.open.lock(), self.now, self.parts.terms(self.now, request));
-        let ended = self.ended_sum();
-        let decision = lock.acquire_without(now.ms(), request, terms, ended);
+        let readers = self.readers();
+        let decision = lock.acquire_counting(now.ms(), request, terms, readers);
         if self.record.as_ref().is_none_or(|record| record.queue.is_empty()) {
             return decision;
         }
@@ -122,7 +121,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
             (Acquired::Granted(..), Want::Permits { .. } | Want::Slot { .. })
                 if lock.live(&request.owner, Mode::Exclusive, now.ms()).is_none() =>
             {
-                Acquired::Refused(only_holder(lock, request, now, ended))
+                Acquired::Refused(only_holder(lock, request, now, readers))
             }
             (Acquired::Granted(..) | Acquired::Refused(Refusal::LeasePassed | Refusal::NoToken), _)
                 if lock.live_holds_of(&request.owner, now.ms()).next().is_none() =>
@@ -144,7 +143,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
     ) -> Result<Decided, Fault> {
         let now = self.now.ms();
         // Lapsed permits are dropped, so that the next request does not count them again.
-        if request.want.limit().is_some() && self.open.lock().has_lapsed(now) {
+        if request.want.limit().is_some() && self.open.lock().has_lapsed(self.effect_clock()) {
             self.sweep();
         }
         let (lock, record) = (self.open.lock(), self.record.as_deref());
@@ -189,13 +188,9 @@ const FEW_HOLDERS: usize = 4;
 
 /// Returns why a request behind a waiter is refused. If the only holder asks for more permits, it would wait for a
 /// waiter that waits for the holder.
-fn only_holder(lock: &Lock, request: &Request, now: Now, ended: Sum) -> Refusal {
+fn only_holder(lock: &Lock, request: &Request, now: Now, readers: CountedReaders) -> Refusal {
     let is_holder = lock.live(&request.owner, Mode::Shared, now.ms()).is_some();
-    if is_holder && !lock.is_held_by_others(now.ms(), &request.owner, ended) {
-        Refusal::OnlyHolder
-    } else {
-        Refusal::Held
-    }
+    if is_holder && !lock.is_held_by_others(&request.owner, readers) { Refusal::OnlyHolder } else { Refusal::Held }
 }
 
 /// Returns whether the request is for the write mode, by an owner that holds the lock shared.

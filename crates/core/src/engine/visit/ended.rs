@@ -46,7 +46,7 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         }
         let now = self.now.ms();
         for _ in 0..PIECE {
-            let free = self.open.lock().holds.free_slot(now);
+            let free = self.open.lock().holds.free_slot(self.effect_clock());
             let looks = &mut self.budget.looks;
             let ended = self.record.as_mut().and_then(|record| record.bound.lowest_ended_slot(now, looks));
             let Some((_, owner)) = ended.filter(|(slot, _)| *slot < free) else { return };

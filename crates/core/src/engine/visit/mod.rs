@@ -13,7 +13,7 @@ use crate::engine::state::outbox::{Event, Output};
 use crate::engine::state::parts::Parts;
 use crate::engine::state::records::record::Record;
 use crate::holds::Sum;
-use crate::lock::Entry;
+use crate::lock::{CountedReaders, Entry};
 use crate::{Applied, Change, Effect, Expiry, Hold, Mode, Now, Owner, SessionKey, UnixMs};
 
 /// An open lock with its record, if it has one, and the parts of the engine that a change of the lock affects.
@@ -30,7 +30,8 @@ pub(crate) struct Visit<'e, T, K: OpenKey> {
 impl<T, K: OpenKey> Visit<'_, T, K> {
     /// Applies an effect, and keeps the bindings of the lock in step with it.
     #[inline(always)]
-    pub(crate) fn apply(&mut self, effect: Effect, replication: Replication) -> Applied {
+    pub(crate) fn apply(&mut self, mut effect: Effect, replication: Replication) -> Applied {
+        effect.clock = effect.clock.min(self.effect_clock());
         if self.open.lock().has_lapsed(effect.clock) {
             self.note_lapses(effect.clock);
         }
@@ -41,6 +42,14 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
             self.emit(Event::Lapse);
         }
         applied
+    }
+
+    /// Returns the latest clock of an effect: now, or an earlier time while holds in the grace of their ended sessions
+    /// are not settled. The leases of these holds may have run out, and an effect must not drop them.
+    #[inline]
+    pub(crate) fn effect_clock(&self) -> UnixMs {
+        let now = self.now.ms();
+        self.record.as_ref().map_or(now, |record| record.bound.effect_clock(now))
     }
 
     /// Drops the lapsed holds.
@@ -163,21 +172,24 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         }
     }
 
-    /// Returns the sum of the live holds that count as released, because their sessions have ended.
-    pub(crate) fn ended_sum(&self) -> Sum {
+    /// Returns which shared holds a decision counts: the live ones, those in the grace of their ended sessions, and not
+    /// those that count as released because their sessions have ended.
+    pub(crate) fn readers(&self) -> CountedReaders {
+        let now = self.now.ms();
         let Some(record) = self.record.as_ref().filter(|record| record.bound.has_ended()) else {
-            return Sum::default();
+            return CountedReaders::all(now);
         };
-        let ended = record.bound.ended_sum(self.now.ms());
+        let ended = record.bound.ended_sum(now);
         // A count above the stored holds is stale.
-        if ended.holds <= self.open.lock().stored() { ended } else { Sum::default() }
+        let ended = if ended.holds <= self.open.lock().stored() { ended } else { Sum::default() };
+        CountedReaders { live_at: self.effect_clock(), ended }
     }
 
     /// Sets when the lock is due next. Drops the lapsed holds first, if requests wait.
     #[inline]
     pub(crate) fn reschedule(&mut self) {
         if let Some(record) = &self.record {
-            let must_sweep = !record.queue.is_empty() && self.open.lock().has_lapsed(self.now.ms());
+            let must_sweep = !record.queue.is_empty() && self.open.lock().has_lapsed(self.effect_clock());
             self.reschedule_record(must_sweep);
         }
     }

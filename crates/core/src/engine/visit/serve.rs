@@ -77,14 +77,14 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
 
     /// Decides on the head of the queue, and carries the decision out.
     fn serve_one(&mut self, head: WaiterId) -> Served {
-        let (now, ended) = (self.now, self.ended_sum());
+        let (now, readers) = (self.now, self.readers());
         let Some(waiter) = self.parts.waiters.get(head) else { return Served::Waits };
         if let Err(fault) = self.parts.sessions.check_open(waiter.request.session) {
             return Served::Answered(Answer::Fault(fault));
         }
         let (session, terms) = (waiter.session(), self.parts.terms(now, &waiter.request));
         let want = waiter.request.want;
-        let decision = self.open.lock().acquire_without(now.ms(), &waiter.request, terms, ended);
+        let decision = self.open.lock().acquire_counting(now.ms(), &waiter.request, terms, readers);
         if let Acquired::Granted(hold, _) | Acquired::Replayed(hold) = &decision {
             if !(self.parts.has_rights)(&waiter.ticket) {
                 return Served::Answered(Answer::Fault(Fault::NoRights));

@@ -11,9 +11,13 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         let now = self.now.ms();
         for _ in 0..PIECE {
             let due = self.record.as_ref().and_then(|record| record.bound.due(now));
-            let Some((_, binding)) = due.filter(|(_, binding)| binding.deadline <= now) else { return };
+            let Some((id, binding)) = due.filter(|(_, binding)| binding.deadline <= now) else { return };
             let (owner, mode) = (binding.owner.clone(), binding.mode);
-            self.unbind(&owner, mode);
+            // A hold whose session has ended may have a grace left.
+            match &mut self.record {
+                Some(record) if record.bound.ended_of(&owner, mode).is_some() => record.bound.skip_renewal(id),
+                _ => self.unbind(&owner, mode),
+            }
         }
     }
 

@@ -37,7 +37,12 @@ impl SessionHolds {
         let Some(session) = self.sessions.get_mut(&key) else { return false };
         if session.end.is_none() {
             session.end = Some(end);
-            self.ended.push(key);
+            // Holds in a grace are settled first: they give the key a later end.
+            if end.grace.is_some() {
+                self.ended.push_back(key)
+            } else {
+                self.ended.push_front(key)
+            }
             self.times.add(key, session, end);
             self.rest.set(None);
             if let Some(slots) = &mut self.slots {
@@ -64,7 +69,7 @@ impl SessionHolds {
 
     /// Returns a hold of an ended session, and the end of the session.
     pub(crate) fn next_ended(&self) -> Option<(HoldId, &Binding, SessionEnd)> {
-        let session = self.sessions.get(self.ended.last()?)?;
+        let session = self.sessions.get(self.ended.back()?)?;
         let (_, id) = session.deadlines.last()?;
         Some((id, self.bindings.get(&id)?, session.end?))
     }
@@ -159,6 +164,12 @@ impl SessionHolds {
     /// Keeps the rest of the lock, until something changes.
     pub(crate) fn keep_rest(&self, rest: Rest) {
         self.rest.set(Some(rest));
+    }
+
+    /// Returns the latest clock of an effect at `now` that drops no hold in the grace of its ended session. The leases of
+    /// such holds may have run out.
+    pub(crate) fn effect_clock(&self, now: UnixMs) -> UnixMs {
+        self.times.before_graces(now)
     }
 
     /// Returns whether an ended session still has a grace at `now`.

@@ -28,6 +28,8 @@ pub(super) struct EndedTimes {
     latest: UnixMs,
     /// When the last of these sessions ended.
     last_end: UnixMs,
+    /// When the first session with a grace ended, of all that have ended since there were none.
+    first_end: Option<UnixMs>,
 }
 
 /// A session with at most this many holds adds its deadlines to the shared set.
@@ -40,6 +42,9 @@ impl EndedTimes {
         self.earliest = Some(self.earliest.map_or(end.deadline(), |earliest| earliest.min(end.deadline())));
         self.latest = self.latest.max(end.deadline());
         self.last_end = self.last_end.max(end.at);
+        if end.grace.is_some() {
+            self.first_end = Some(self.first_end.map_or(end.at, |first| first.min(end.at)));
+        }
         if session.deadlines.total().holds > A_FEW {
             return self.apart.push(key);
         }
@@ -82,6 +87,11 @@ impl EndedTimes {
     /// Returns whether all of these sessions had ended at `now`. `false` is possible only if the clock was set back.
     pub(super) fn have_ended_by(&self, now: UnixMs) -> bool {
         self.last_end <= now
+    }
+
+    /// Returns `now` or, if an ended session may have a grace left then, a time before which no grace has begun.
+    pub(super) fn before_graces(&self, now: UnixMs) -> UnixMs {
+        self.first_end.filter(|_| !self.are_over(now)).map_or(now, |first| first.min(now))
     }
 
     /// Returns whether no ended session has a grace left at `now`.

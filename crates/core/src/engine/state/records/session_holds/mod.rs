@@ -5,7 +5,7 @@
 //! the end of the grace on.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
@@ -45,8 +45,8 @@ pub(crate) struct SessionHolds {
     renewals: BTreeSet<(UnixMs, HoldId)>,
     /// The numbers (`SLOT`) of the bound holds that have one.
     slots: Option<Box<BoundSlots>>,
-    /// The sessions that have ended and still have holds.
-    ended: Vec<SessionKey>,
+    /// The sessions that have ended and still have holds. Those with a grace come last, and are settled first.
+    ended: VecDeque<SessionKey>,
     /// The deadlines of the holds of ended sessions.
     times: EndedTimes,
     /// The rest of the lock, until something changes.
@@ -302,8 +302,8 @@ impl SessionHolds {
         {
             self.times.remove(binding.key, &session);
         }
-        if self.ended.last() == Some(&binding.key) {
-            self.ended.pop();
+        if self.ended.back() == Some(&binding.key) {
+            self.ended.pop_back();
         } else {
             self.ended.retain(|ended| *ended != binding.key);
         }
