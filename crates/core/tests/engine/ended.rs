@@ -4,7 +4,9 @@ use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use dlock_core::engine::{Answer, Detail, Entered, Fault, Grant, Output, SlotAnswer};
-use dlock_core::{Keyspace, Lease, LeaseChoice, Lock, LockMode, Request, UnixMs, Want};
+use dlock_core::{
+    BindTo, Keyspace, Lease, LeaseChoice, Lock, LockMode, Owner, Renew, RenewToken, Request, Token, UnixMs, Want,
+};
 use dlock_testkit::keyspace::KeyName;
 
 use crate::{Server, is_granted, name, owner};
@@ -248,6 +250,59 @@ fn info_on_a_lock_of_ended_sessions_does_not_look_at_each_hold() {
             assert!(one < each / 10, "{sessions} sessions, {detail:?}: {one:?}, a look at each hold {each:?}");
         }
     }
+}
+
+/// `MINTOKEN` gives all holds of an ended session one token. Other readers have lower ones, and many deadlines.
+#[test]
+fn info_does_not_look_at_each_of_many_ended_holds_with_one_token() {
+    const READERS: usize = 20_000;
+    const OTHERS: usize = 100;
+    let mut server = Server::new();
+    for other in 0..OTHERS {
+        assert!(is_granted(&server.acquire("lock", 90_000 + other, 5, Want::Shared)));
+    }
+    (0..READERS).for_each(|reader| drop(server.acquire_bound("lock", reader, Want::Shared, SESSION)));
+    let least_token = Token::new(server.now_us + 1_000_000).unwrap();
+    (0..READERS).for_each(|reader| lift(&mut server, reader, least_token));
+    server.disconnect(SESSION);
+    let lock = server.space.lock(&key()).clone();
+    let each = least(|| assert_eq!(lock.stored_holds().filter(|hold| hold.count == 1).count(), READERS + OTHERS));
+    // More holds than there are with lower tokens.
+    let all = Detail::Full(2 * OTHERS);
+    let one = least(|| {
+        server.pass_ms(1);
+        let now = server.space.now();
+        let shown = server.engine.inspect(name("lock"), &lock, None, now, &all).unwrap();
+        assert_eq!((shown.summary.holders, shown.holds.unwrap().len()), (OTHERS as u64, OTHERS));
+    });
+    assert!(one < 4 * each, "{one:?}, a look at each hold {each:?}");
+}
+
+/// More holds of an ended session than `INFO` looks at have the token of the holds that are left.
+#[test]
+fn info_shows_a_lock_as_held_whatever_the_tokens_of_ended_holds() {
+    const READERS: usize = 3000;
+    let mut server = Server::new();
+    for reader in 0..READERS {
+        // Holds in the middle are left, whichever end a look begins with.
+        if (1400..1600).contains(&reader) {
+            assert!(is_granted(&server.acquire("lock", reader, 1, Want::Shared)));
+        } else {
+            assert!(is_granted(&server.acquire_bound("lock", reader, Want::Shared, SESSION)));
+        }
+    }
+    let least_token = Token::new(server.now_us + 1_000_000).unwrap();
+    (0..READERS).for_each(|reader| lift(&mut server, reader, least_token));
+    server.disconnect(SESSION);
+    assert_eq!(summary(&mut server, &Detail::Summary), (LockMode::Shared, 200, 200));
+}
+
+/// Renews the hold of an owner with `MINTOKEN`.
+fn lift(server: &mut Server, owner: usize, least_token: Token) {
+    let owner = Owner::new(owner.to_string().as_bytes()).unwrap();
+    let renew = Renew { owner: &owner, mode: None, lease: LeaseChoice::Own, token: RenewToken::AtLeast(least_token) };
+    let call = server.call("lock", SESSION);
+    assert!(server.engine.renew(&mut server.space, call, &renew, BindTo::Nothing).unwrap().is_some());
 }
 
 /// Returns the shortest time of some runs: other processes of the machine only make a run longer.

@@ -175,13 +175,17 @@ impl View<'_> {
         let last = highest.or_else(|| match self.few_left(bound) {
             Some(few) => few.into_iter().max_by_key(|hold| hold.token),
             None => self.rest_by_token(bound, Order::Falling).next(),
-        })?;
-        let deadline = if grace_end >= self.lock.last_deadline() || self.left_at(bound, self.now) == 0 {
+        });
+        // If more than `LOOKS` ended holds have the token of the holds that are left, none of these is found.
+        let left = self.left_at(bound, self.now);
+        let last = last.or_else(|| self.lock.holds.live_by_token(self.now).next_back().filter(|_| left > 0))?;
+        let until = self.end_of(last).unwrap_or(UnixMs::new(self.now.get() + 1));
+        let deadline = if grace_end >= self.lock.last_deadline() || left == 0 {
             grace_end?
         } else {
             self.time_with_at_most(bound, 0).max(grace_end)?
         };
-        Some(Rest { token: Some(last.token), deadline: Some(deadline), from: self.now, until: self.end_of(last)? })
+        Some(Rest { token: Some(last.token), deadline: Some(deadline), from: self.now, until })
     }
 
     /// Returns how many shared holds are live at a time, without those of ended sessions.
@@ -241,7 +245,7 @@ impl View<'_> {
                 while live.next_if_eq(&token).is_some() {}
                 if !(is_alone && ended == Some(Ended::Released)) {
                     let with_token = self.lock.holds.with_token(token);
-                    found.extend(with_token.filter(|hold| self.end_of(hold).is_some()).take(LOOKS));
+                    found.extend(with_token.take(LOOKS).filter(|hold| self.end_of(hold).is_some()));
                 }
             }
             found.pop()
