@@ -3,7 +3,7 @@
 //! Replies with a map, or nil if the lock has neither a live hold nor a waiter.
 
 use dlock_core::args::Info as Args;
-use dlock_core::engine::OpenKey;
+use dlock_core::engine::{CUT, OpenKey};
 use dlock_core::{Lock, Name};
 
 use crate::clients::identify;
@@ -34,9 +34,7 @@ impl Command for Info {
         match shown {
             Some(shown) => {
                 let may_identify = shown.queue.is_some() && may_list_clients(context);
-                reply::inspection(context, &shown, |client| {
-                    may_identify.then(|| identify(client, usize::MAX)).flatten()
-                });
+                reply::inspection(context, &shown, |client| may_identify.then(|| identify(client, CUT)).flatten());
             }
             None => context.reply_nil(),
         }

@@ -96,6 +96,28 @@ fn an_entry_of_the_log_takes_no_time_for_a_long_name_of_a_client() {
 }
 
 #[test]
+fn info_takes_no_time_for_long_names_of_clients_that_wait() {
+    const NAME: usize = 16 << 20;
+    const WAITERS: usize = 8;
+    let (server, mut client) = Server::start().with_client();
+    client.int("DLOCK.ACQUIRE k a PX 600000");
+    let waiters: Vec<Client> = (0..WAITERS)
+        .map(|n| {
+            let mut waiter = server.client();
+            waiter.ok(req!["CLIENT", "SETNAME", "n".repeat(NAME)]);
+            server.enters_queue(&mut waiter, format!("DLOCK.ACQUIRE k {n} BLOCK 0"));
+            waiter
+        })
+        .collect();
+    let found = least_of_three(|| server.takes(|| drop(client.run("DLOCK.INFO k FULL"))));
+    // A copy of a name takes 2 ms or more.
+    within(Duration::from_millis(8), found, "8 waiters");
+    let queue = lock_info(&mut client, "k FULL").unwrap().queue.unwrap();
+    assert!(queue.len() == WAITERS && queue.iter().all(|waiter| waiter.name.as_deref() == Some(&*"n".repeat(128))));
+    drop(waiters);
+}
+
+#[test]
 fn an_error_about_long_names_is_short() {
     let (server, mut client) = Server::start().with_client();
     let (a, b) = (vec![0xff_u8; 1024], vec![0xfe_u8; 1024]);

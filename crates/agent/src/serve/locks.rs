@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use dlock_core::args::{self, AcquireAll, Malformed, Subcommand};
-use dlock_core::engine::{Call as At, Entered, Heartbeat, Left, LogEntry, UserState};
+use dlock_core::engine::{CUT, Call as At, Entered, Heartbeat, Left, LogEntry, UserState};
 use dlock_core::reply::{self, Writer};
 use dlock_core::spec::{self, Spec};
 use dlock_core::{BindTo, Binding, ClientId, Command, Name, Owner, Reach, Request as Wish, SessionId, UnixMs};
@@ -141,7 +141,7 @@ fn info(server: &mut Server, call: &Call<'_>) -> Done {
     let Server { engine, keys, .. } = server;
     let end = keys.expiry(name).flatten().map(UnixMs::new);
     match engine.inspect(name, keys.lock(name), end, call.now, &detail) {
-        Some(shown) => reply::inspection(&mut *call.out(), &shown, |client| identify(client, usize::MAX)),
+        Some(shown) => reply::inspection(&mut *call.out(), &shown, |client| identify(client, CUT)),
         None => call.out().nil(),
     }
     Ok(())

@@ -41,7 +41,7 @@ pub use state::load::{BYTES_A_RENEWAL, MAX_RENEWALS};
 pub use state::outbox::grant::{Grant, SlotAnswer};
 pub use state::outbox::histogram::Histogram;
 pub use state::outbox::log::{Log, Lost};
-pub use state::outbox::log_entry::{LogEntry, LogEvent, Peer};
+pub use state::outbox::log_entry::{CUT, LogEntry, LogEvent, Peer};
 pub use state::outbox::stats::{Gauges, Stats};
 pub use state::outbox::{Answer, Event, Output};
 pub use state::records::record::MAX_RECORDED_KEY;

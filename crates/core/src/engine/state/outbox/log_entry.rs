@@ -65,7 +65,7 @@ pub struct Peer {
     pub name: Option<Box<[u8]>>,
 }
 
-/// Owner, key and name are cut after this many bytes.
+/// Owner, key and name are cut after this many bytes, and so are the names of clients in `INFO`.
 pub const CUT: usize = 128;
 
 impl LogEntry {
