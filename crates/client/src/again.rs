@@ -30,9 +30,10 @@ impl Guard {
     /// should release its lock, and acquire it for writing.
     ///
     /// An upgrade begins when the last one is released for sure. If the last one was dropped, or the connection of its
-    /// request broke, this takes a second or, while no server answers, up to 5 s. The upgrade waits for it first, as
-    /// part of its wait; without waiting, as long as for an answer ([`outage`](Acquire::outage)). The same goes for the
-    /// first upgrade after [`downgrade`](Guard::downgrade).
+    /// request broke, this takes a second or, while no server answers, up to 6 s; in a named session, a release that
+    /// fails is repeated until the server has executed it. The upgrade waits for it first, as part of its wait; without
+    /// waiting, as long as for an answer ([`outage`](Acquire::outage)). The same goes for the first upgrade after
+    /// [`downgrade`](Guard::downgrade).
     ///
     /// # Errors
     ///

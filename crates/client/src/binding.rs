@@ -11,10 +11,16 @@ use redis::{Cmd, ConnectionInfo};
 use tokio::sync::{Notify, watch};
 
 use crate::heartbeat::{Duty, Heartbeat};
+use crate::options::Upgrade;
 use crate::validity::{Command, State, Validity, end};
 
-/// Commands, each with the key that selects its server.
-pub(crate) type Commands = Arc<Vec<(Vec<u8>, Cmd)>>;
+/// Releases that failed.
+pub(crate) struct Owed {
+    /// The commands, each with the key that selects its server.
+    pub releases: Vec<(Vec<u8>, Cmd)>,
+    /// The upgrade whose hold they release. The next upgrade waits until it is dropped.
+    pub upgrade: Option<Arc<Upgrade>>,
+}
 
 /// A hold with all that is needed to bind it again.
 pub(crate) struct BoundHold {
@@ -34,7 +40,7 @@ pub(crate) struct Kept {
     /// The number of the next binding.
     pub next: u64,
     /// Releases that no server answered. They are repeated, because the session would keep the holds.
-    pub owed: Vec<Commands>,
+    pub owed: Vec<Arc<Owed>>,
     /// Why the last heartbeat failed, if it did.
     pub failure: Option<String>,
 }

@@ -274,10 +274,11 @@ impl Guard {
         self.held.leave_session();
         let outcome = self.held.backend.release(&self.held.hold, was_held, end_of_tries).await;
         self.released = !matches!(outcome, Err(Error::Unreachable(_))) || self.held.hold.binding.is_some();
-        if !matches!(outcome, Ok(()) | Err(Error::Lost)) {
+        let is_over = matches!(outcome, Ok(()) | Err(Error::Lost));
+        if !is_over {
             self.held.release_later();
         }
-        if self.released && self.held.late.is_none() {
+        if is_over && self.held.late.is_none() {
             self.held.hold.upgrade.iter().for_each(|upgrade| upgrade.end());
         }
         outcome

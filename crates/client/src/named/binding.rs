@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio::time::timeout_at;
 
 use super::Inner;
-use crate::binding::Commands;
+use crate::binding::Owed;
 
 /// A hold that is bound to a session.
 pub(crate) struct Binding {
@@ -31,8 +31,8 @@ impl Binding {
     }
 
     /// Hands releases that have failed to the session, which repeats them.
-    pub fn owe(&self, releases: Commands) {
-        self.session.owe(releases);
+    pub fn owe(&self, owed: Owed) {
+        self.session.owe(owed);
     }
 
     pub fn session(&self) -> &Arc<Inner> {

@@ -67,7 +67,10 @@ impl Inner {
             *before = phase;
             was_open
         });
-        let bindings = std::mem::take(&mut self.kept().bindings);
+        let (bindings, _owed) = {
+            let mut kept = self.kept();
+            (std::mem::take(&mut kept.bindings), std::mem::take(&mut kept.owed))
+        };
         for bound in bindings.into_values() {
             bound.lost.send_replace(true);
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::{Binding, Inner, ONE_SERVER, Phase};
-use crate::binding::{Bound, BoundHold, Cap, Commands, Ticket};
+use crate::binding::{Bound, BoundHold, Cap, Owed, Ticket};
 use crate::error::Error;
 use crate::server::Server;
 use crate::server::fault::Fault;
@@ -78,9 +78,10 @@ impl Inner {
     }
 
     /// Adds releases that failed. Later rounds repeat them.
-    pub fn owe(&self, releases: Commands) {
+    pub fn owe(&self, owed: Owed) {
+        let mut kept = self.kept();
         if *self.phase.borrow() == Phase::Open {
-            self.kept().owed.push(releases);
+            kept.owed.push(Arc::new(owed));
         }
     }
 

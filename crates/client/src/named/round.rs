@@ -33,10 +33,10 @@ impl Inner {
         }
         self.bind_again(name).await;
         self.learn_caps(name).await;
-        let owed = self.kept().owed.clone();
-        for releases in owed {
-            if self.all(&releases, within).await.iter().all(is_over) {
-                self.kept().owed.retain(|other| !Arc::ptr_eq(other, &releases));
+        let all = self.kept().owed.clone();
+        for owed in all {
+            if self.server.release_owed(&owed, for_beat).await.iter().all(is_over) {
+                self.kept().owed.retain(|other| !Arc::ptr_eq(other, &owed));
             }
         }
         Ok(())

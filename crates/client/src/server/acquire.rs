@@ -357,11 +357,7 @@ impl Server {
             // The refused command may be `WAIT`, behind a grant.
             Err(fault @ Fault::Refused(_)) if terms.replicas.is_some() => {
                 at.fails(&fault);
-                let releases = terms.names.iter().map(|name| async move {
-                    let release = commands::release_all(name, terms);
-                    self.nodes.call(name, &release, Lane::Shared, Some(REPLY)).await
-                });
-                let released = join_all(releases).await;
+                let released = join_all(terms.names.iter().map(|name| self.release_all_once(terms, name))).await;
                 let is_left = released.iter().any(|released| !matches!(released, Ok(_) | Err(Fault::Refused(_))));
                 return Err((fault, is_left));
             }

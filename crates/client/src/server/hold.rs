@@ -13,6 +13,7 @@ use super::fault::Fault;
 use super::in_flight::InFlight;
 use super::link::Link;
 use super::nodes::{Lane, REPLY};
+use super::releasing::{LATEST, Releasing};
 use crate::error::Error;
 use crate::holding::Hold;
 use crate::join::join_all;
@@ -140,10 +141,12 @@ impl Server {
         loop {
             // The connection of the hold may lead to a server that hangs, or is a replica now.
             let session = hold.session.as_ref().filter(|_| !is_elsewhere);
+            let releasing = Releasing::of(self, hold.upgrade.as_ref());
             let reply = match session.and_then(|session| session.bound()) {
                 Some(link) => link.ask(&release, Some(REPLY)).await,
                 None => self.nodes.call(name, &release, Lane::Shared, Some(REPLY)).await.map(|(reply, _)| reply),
             };
+            releasing.ended(reply.as_ref().is_err_and(Fault::leaves_open));
             match reply {
                 // If the lock was held, a repeat gets nil because the first release was executed.
                 Ok(Value::Nil) if !(is_repeat && was_held) => return Err(Error::Lost),
@@ -170,11 +173,10 @@ impl Server {
     /// Releases again after a nil: a request that was sent before its connection ended may arrive after the first
     /// release.
     async fn release_by_owner_one(&self, terms: &Terms, name: &[u8]) {
-        let release = commands::release_all(name, terms);
         let mut stragglers = STRAGGLERS.into_iter();
         loop {
-            let pause = match self.nodes.call(name, &release, Lane::Shared, Some(REPLY)).await {
-                Ok((Value::Nil, _)) => stragglers.next(),
+            let pause = match self.release_all_once(terms, name).await {
+                Ok(Value::Nil) => stragglers.next(),
                 Ok(_) | Err(Fault::Refused(_)) => return,
                 Err(_) => Some(PAUSE * 5),
             };
@@ -183,22 +185,29 @@ impl Server {
         }
     }
 
+    /// Releases once whatever an acquisition may have been granted.
+    pub(super) async fn release_all_once(&self, terms: &Terms, name: &[u8]) -> Result<Value, Fault> {
+        let release = commands::release_all(name, terms);
+        let releasing = Releasing::of(self, terms.upgrade.as_ref());
+        let reply = self.nodes.call(name, &release, Lane::Shared, Some(REPLY)).await.map(|(reply, _)| reply);
+        releasing.ended(reply.as_ref().is_err_and(Fault::leaves_open));
+        reply
+    }
+
     /// Releases until `until` what late copies of a request take after the release of the hold that it got. A named
-    /// session would keep it, so the session goes on trying, unless the owner may have another hold by then.
+    /// session would keep it, so the session goes on trying.
     pub async fn release_late(&self, terms: &Terms, until: Instant) {
         let releases = join_all(terms.names.iter().map(|name| self.release_late_one(terms, name)));
         let released = timeout_at(until.into(), releases).await;
-        let is_shared = terms.upgrade.as_ref().is_some_and(|upgrade| upgrade.is_given_up());
-        if let (Err(_), Some(session), false) = (released, &terms.named, is_shared) {
+        if let (Err(_), Some(session)) = (released, &terms.named) {
             session.owe(Self::releases_of(terms));
         }
     }
 
     async fn release_late_one(&self, terms: &Terms, name: &[u8]) {
-        let release = commands::release_all(name, terms);
         for pause in STRAGGLERS {
             sleep(pause).await;
-            while let Err(fault) = self.nodes.call(name, &release, Lane::Shared, Some(REPLY)).await
+            while let Err(fault) = self.release_all_once(terms, name).await
                 && !matches!(fault, Fault::Refused(_))
             {
                 sleep(PAUSE * 5).await;
@@ -273,4 +282,4 @@ fn acknowledged(mut replies: Vec<Value>, sent: usize, replicas: Replicas) -> Res
 const WRITTEN: Duration = Duration::from_millis(10);
 
 /// How late a request that was sent just before its connection ended may arrive: on the same machine, and at most.
-const STRAGGLERS: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
+const STRAGGLERS: [Duration; 2] = [Duration::from_millis(20), LATEST];

@@ -4,7 +4,8 @@
 //!
 //! - each acquisition has an owner of its own and a `REQUEST`, so the repeat of one that was granted gets its token,
 //!   and the repeat of one that waits takes its place;
-//! - each renewal and release names the `TOKEN`, so a late one affects no other hold;
+//! - each renewal and release names the `TOKEN`, so a late one affects no other hold, except that of an upgrade that
+//!   enters the hold again (see `releasing`);
 //! - an acquisition that is abandoned with an unknown outcome is released by the name of its owner.
 
 mod acquire;
@@ -16,6 +17,7 @@ mod in_flight;
 pub(crate) mod link;
 pub(crate) mod nodes;
 mod observe;
+mod releasing;
 mod replicated;
 mod sessions;
 mod slot;

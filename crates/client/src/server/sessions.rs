@@ -1,6 +1,5 @@
 //! The commands of named sessions.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, ConnectionInfo, RedisError, Value, cmd};
@@ -9,7 +8,8 @@ use super::Server;
 use super::commands::{self, millis};
 use super::fault::Fault;
 use super::nodes::Lane;
-use crate::binding::{BoundHold, Commands};
+use super::releasing::Releasing;
+use crate::binding::{BoundHold, Owed};
 use crate::holding::Hold;
 use crate::inspect::Fields;
 use crate::join::join_all;
@@ -119,13 +119,23 @@ impl Server {
         hold.names.iter().map(|name| (name.clone(), commands::bind_named(hold, name, session))).collect()
     }
 
-    /// Returns the commands that release a hold.
-    pub fn releases(hold: &Hold) -> Commands {
-        Arc::new(hold.names.iter().map(|name| (name.clone(), commands::release(hold, name))).collect())
+    /// Returns the releases of a hold.
+    pub fn releases(hold: &Hold) -> Owed {
+        let releases = hold.names.iter().map(|name| (name.clone(), commands::release(hold, name))).collect();
+        Owed { releases, upgrade: hold.upgrade.clone() }
     }
 
-    /// Returns the commands that release what an acquisition may have been granted.
-    pub fn releases_of(terms: &Terms) -> Commands {
-        Arc::new(terms.names.iter().map(|name| (name.clone(), commands::release_all(name, terms))).collect())
+    /// Returns the releases of what an acquisition may have been granted.
+    pub fn releases_of(terms: &Terms) -> Owed {
+        let releases = terms.names.iter().map(|name| (name.clone(), commands::release_all(name, terms))).collect();
+        Owed { releases, upgrade: terms.upgrade.clone() }
+    }
+
+    /// Tries once to send releases that failed before, and returns the result of each.
+    pub async fn release_owed(&self, owed: &Owed, within: Duration) -> Vec<Result<Value, Fault>> {
+        let releasing = Releasing::of(self, owed.upgrade.as_ref());
+        let replies = self.call_each(&owed.releases, within).await;
+        releasing.ended(replies.iter().any(|reply| reply.as_ref().is_err_and(Fault::leaves_open)));
+        replies
     }
 }

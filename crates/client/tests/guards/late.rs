@@ -9,16 +9,16 @@ use dlock_testkit::{Server, Stopwatch, soon};
 
 use crate::{freed, in_queue, in_time, not_yet};
 
-const LONG: Duration = Duration::from_secs(600);
+pub(crate) const LONG: Duration = Duration::from_secs(600);
 
 /// Returns a guard whose request had its connection broken before the server read it.
-async fn stranded(proxy: &Proxy, acquire: Acquire) -> Guard {
+pub(crate) async fn stranded(proxy: &Proxy, acquire: Acquire) -> Guard {
     proxy.strand("REQUEST", "REQUEST");
     in_time(acquire.lease(LONG)).await.expect("a lock")
 }
 
 /// Lets the server read the stranded request.
-fn arrives(server: &Server, proxy: &Proxy, command: &str) {
+pub(crate) fn arrives(server: &Server, proxy: &Proxy, command: &str) {
     let mut watch = server.client();
     let before = watch.calls(command);
     proxy.deliver();

@@ -18,6 +18,7 @@ mod given_up;
 mod inspected;
 mod kept;
 mod late;
+mod late_releases;
 mod limits;
 mod logins;
 mod lost;
