@@ -170,14 +170,14 @@ impl Server {
         join_all(terms.names.iter().map(|name| self.release_by_owner_one(terms, name))).await;
     }
 
-    /// Releases again after a nil: a request that was sent before its connection ended may arrive after the first
-    /// release.
+    /// Releases again after an answer: a copy of the request that was sent before its connection ended may arrive after
+    /// the first release, even if that released another copy.
     async fn release_by_owner_one(&self, terms: &Terms, name: &[u8]) {
         let mut stragglers = STRAGGLERS.into_iter();
         loop {
             let pause = match self.release_all_once(terms, name).await {
-                Ok(Value::Nil) => stragglers.next(),
-                Ok(_) | Err(Fault::Refused(_)) => return,
+                Ok(_) => stragglers.next(),
+                Err(Fault::Refused(_)) => return,
                 Err(_) => Some(PAUSE * 5),
             };
             let Some(pause) = pause else { return };

@@ -176,6 +176,25 @@ async fn the_last_release_of_an_upgrade_that_was_given_up_ends_no_later_one() {
     let _writer = is_kept(&client, upgrade).await;
 }
 
+/// The cleanup finds the hold of the second copy of a request. The first copy arrives after that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cleanup_that_finds_one_copy_of_a_request_waits_for_the_others() {
+    let server = Server::start();
+    let (proxy, client) = clients(&server);
+    let reader = reader(&client).await;
+    proxy.delay_replies(Duration::from_millis(200));
+    proxy.strand("REQUEST", "REQUEST");
+    let given_up = next(&reader);
+    writes(&server);
+    given_up.abort();
+    drop(given_up.await);
+    let mut watch = server.client();
+    soon("the hold is released", || lock_info(&mut watch, "doc").is_some_and(|info| info.mode == "shared"));
+    sleep(LATE).await;
+    arrives(&server, &proxy, "dlock.wlock");
+    soon("others may read", || server.client().run("DLOCK.RLOCK doc other PX 600000") != Value::Nil);
+}
+
 /// No server answers while the client releases what a late copy of an upgrade may take. The session keeps such a hold.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_releases_what_a_late_copy_of_an_upgrade_took_in_an_outage() {
