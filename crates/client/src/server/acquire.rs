@@ -22,6 +22,7 @@ use crate::holding::{Grant, Hold};
 use crate::join::join_all;
 use crate::limits::Limits;
 use crate::options::{Keep, Terms, Wait};
+use crate::owner::Naming;
 use crate::renewal::Renewal;
 use crate::session::Session;
 use crate::validity::end;
@@ -131,10 +132,10 @@ impl Acquisition {
     }
 
     /// Takes another owner, because the last grant is over. Late copies of its request must not affect the next
-    /// request. An upgrade keeps the owner of its reader, so it fails instead.
+    /// request. An upgrade keeps the owner of its reader, and a downgrade that of its writer, so they fail instead.
     fn change_owner(&mut self) {
         if self.attempt.has_old_copies() {
-            if self.terms.upgrade.is_some() {
+            if let Naming::OfHold(_) = self.terms.naming {
                 return self.attempt.failed(0);
             }
             self.server.undo_later(&self.terms, None, &self.abandoned.runtime);

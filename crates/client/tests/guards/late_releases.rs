@@ -210,3 +210,20 @@ async fn a_session_releases_what_a_late_copy_of_an_upgrade_took_in_an_outage() {
     arrives(&server, &proxy, "dlock.wlock");
     soon("others may read", || server.client().run("DLOCK.RLOCK doc other PX 600000") != Value::Nil);
 }
+
+/// The reader that a writer becomes has the writer's owner, whatever happens to its request.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_downgrade_whose_connection_breaks_is_not_released_while_its_guard_says_that_it_is_held() {
+    let server = Server::start();
+    let (proxy, client) = clients(&server);
+    let writer = in_time(client.write("doc").session()).await.expect("a lock");
+    proxy.strand("RLOCK", "RLOCK");
+    let reader = in_time(writer.downgrade()).await;
+    sleep(LATE).await;
+    proxy.deliver();
+    sleep(Duration::from_millis(1500)).await;
+    if let Ok(reader) = reader {
+        let holders = server.holders("doc");
+        assert!(!reader.is_held() || holders == [reader.owner()], "{holders:?}");
+    }
+}
