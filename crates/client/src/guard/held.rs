@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
-use tokio::time::timeout_at;
+use tokio::time::{sleep_until, timeout_at};
 
 use crate::backend::Backend;
 use crate::heartbeat::{Duty, Heartbeat, answer_within};
@@ -68,12 +68,15 @@ impl Held {
         self.hold.binding.iter().for_each(|binding| binding.owe(Server::releases(&self.hold)));
     }
 
-    /// Releases until `until` what a copy of the request takes that is executed after the release. The future does not
-    /// keep the connection of a session open, whose end frees the lock if the release has failed.
+    /// Releases until `until` what a copy of the request takes that is executed after the release, or after the time that
+    /// the lock stays. The future does not keep the connection of a session open, whose end frees the lock if the release
+    /// has failed.
     pub(super) fn release_late(&self, until: Instant) -> impl Future<Output = ()> + Send + use<> {
-        let late = self.late.clone().zip(self.backend.server().ok().cloned());
+        let stays_until = self.stays_until().unwrap_or_else(Instant::now);
+        let late = self.late.clone().filter(|_| stays_until < until).zip(self.backend.server().ok().cloned());
         async move {
             if let Some((terms, server)) = late {
+                sleep_until(stays_until.into()).await;
                 server.release_late(&terms, until).await;
             }
         }

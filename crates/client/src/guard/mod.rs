@@ -318,7 +318,7 @@ impl Drop for Guard {
         self.held.change(|validity, _| validity.release());
         let end = Instant::now() + cleanup::LIMIT * 4 / 5;
         if self.released {
-            if self.held.late.is_some() && self.held.stays_until().is_none() {
+            if self.held.late.is_some() {
                 self.held.backend.cleanups().spawn(&self.held.runtime, self.held.release_late(end));
             }
             return;
@@ -335,9 +335,7 @@ impl Drop for Guard {
             if let Some(stays_until) = held.stays_until() {
                 // Without an answer, the lock lapses with its present lease.
                 _ = held.backend.stay(&held.hold, stays_until, until).await;
-                return;
-            }
-            if !matches!(held.backend.release(&held.hold, true, until).await, Ok(()) | Err(Error::Lost)) {
+            } else if !matches!(held.backend.release(&held.hold, true, until).await, Ok(()) | Err(Error::Lost)) {
                 held.release_later();
             }
             let late = held.release_late(end);

@@ -227,3 +227,26 @@ async fn a_downgrade_whose_connection_breaks_is_not_released_while_its_guard_say
         assert!(!reader.is_held() || holders == [reader.owner()], "{holders:?}");
     }
 }
+
+/// The lock stays for a moment after its release, and a copy of its request arrives when that is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_arrives_after_a_short_stay_leaves_no_hold() {
+    let server = Server::start();
+    let (proxy, client) = clients(&server);
+    let stay = Duration::from_millis(500);
+    for drops in [false, true] {
+        let acquire = client.acquire("job").at_least(Duration::from_secs(2));
+        let guard = stranded(&proxy, acquire).await;
+        if drops {
+            sleep(Duration::from_secs(2).saturating_sub(stay)).await;
+            drop(guard);
+        } else {
+            in_time(guard.release_after(stay)).await.expect("held");
+        }
+        assert_eq!(server.holders("job").len(), 1);
+        freed(&server, "job");
+        arrives(&server, &proxy, "dlock.acquire");
+        freed(&server, "job");
+        in_time(client.settled()).await;
+    }
+}
