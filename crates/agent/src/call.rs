@@ -20,8 +20,10 @@ pub(crate) struct Call {
     pub binds: bool,
     /// Whether it may be sent again if nobody knows whether it was carried out. Not if it binds a hold to the
     /// connection: an earlier copy that arrives late would bind the hold to its own, whose end releases it. Nor if it is
-    /// a renewal that names a lease: its earlier copy would set that lease again after a later renewal.
+    /// a renewal that names a lease or a session: its earlier copy would set those again after a later renewal.
     pub is_repeatable: bool,
+    /// The id and the time of a command that opens or keeps a session.
+    pub heartbeat: Option<[Vec<u8>; 2]>,
     /// Whether it is a command that writes.
     pub is_write: bool,
     /// Whether it is for all primaries of a cluster.
@@ -72,7 +74,7 @@ impl Call {
             is_repeatable: !options.has_session
                 && (is_request
                     || spec.flags.contains("readonly")
-                    || spec.name == spec::RENEW.name && !options.has_lease),
+                    || spec.name == spec::RENEW.name && !options.has_lease && !options.has_named_session),
             ..Self::default()
         }
     }
@@ -80,7 +82,14 @@ impl Call {
     fn of_session(request: &Request) -> Self {
         let is_new = request.after(4).any(|word| word.eq_ignore_ascii_case(b"NX"));
         let is_close = request.word(2).is_some_and(|word| word.eq_ignore_ascii_case(b"CLOSE"));
-        Self { is_for_each: true, only_opens: is_new, is_repeatable: !is_new && !is_close, ..Self::default() }
+        let heartbeat = match [1, 2, 3].map(|at| request.word(at)) {
+            [Some(id), Some(option), Some(ms)] if option.eq_ignore_ascii_case(b"PX") => {
+                Some([id.to_vec(), ms.to_vec()])
+            }
+            _ => None,
+        };
+        let is_repeatable = !is_new && !is_close;
+        Self { is_for_each: true, only_opens: is_new, is_repeatable, heartbeat, ..Self::default() }
     }
 
     /// Returns what is left of the time that it may wait. `None`: it does not wait, or without limit.
@@ -104,6 +113,7 @@ fn key_count(request: &Request) -> usize {
 #[derive(Default)]
 struct Options {
     has_session: bool,
+    has_named_session: bool,
     has_request: bool,
     has_lease: bool,
     /// The index of the value of `BLOCK`.
@@ -124,6 +134,7 @@ impl Options {
                 "EX" | "PX" | "EXAT" | "PXAT" => options.has_lease = true,
                 "REQUEST" => options.has_request = true,
                 "SESSION" => options.has_session = true,
+                "SESSIONID" => options.has_named_session = true,
                 _ => {}
             }
             at += if has_value { 2 } else { 1 };
@@ -162,7 +173,8 @@ mod tests {
         assert!(call("DLOCK.ACQUIRE k o REQUEST 1 SESSIONID s").is_repeatable);
         assert!(!call("DLOCK.ACQUIRE k o REQUEST 1 SESSION").is_repeatable);
         assert!(call("DLOCK.RENEW k o").is_repeatable && !call("DLOCK.RENEW k o SESSION").is_repeatable);
-        assert!(call("DLOCK.RENEW k o TOKEN 7 SESSIONID px").is_repeatable);
+        assert!(call("DLOCK.RENEW k sessionid TOKEN 7").is_repeatable);
+        assert!(!call("DLOCK.RENEW k o TOKEN 7 SESSIONID px").is_repeatable);
         for lease in ["EX 9", "PX 9000", "exat 1795212000", "PXAT 1795212000000"] {
             assert!(!call(&format!("DLOCK.RENEW k o {lease} TOKEN 7")).is_repeatable, "{lease}");
         }

@@ -40,6 +40,8 @@ pub(crate) struct Upstream {
     is_written_before: bool,
     /// The connections that holds are bound to.
     bound: Vec<RelayLink>,
+    /// The last heartbeat.
+    heartbeat: Option<[Vec<u8>; 2]>,
 }
 
 /// How a command ended.
@@ -69,6 +71,7 @@ impl Pass {
             last: None,
             is_written_before: false,
             bound: Vec::new(),
+            heartbeat: None,
         })
     }
 
@@ -147,6 +150,11 @@ impl Upstream {
         let began = Instant::now();
         let copy = self.pass.copies.enter(request, call);
         let is_old = || copy.as_ref().is_some_and(|copy| !copy.is_newest());
+        // An earlier copy of a heartbeat with another time would set that time again after a later heartbeat.
+        let is_repeatable = call.is_repeatable && (call.heartbeat.is_none() || call.heartbeat == self.heartbeat);
+        if call.heartbeat.is_some() {
+            self.heartbeat.clone_from(&call.heartbeat);
+        }
         // Whether the command may have been executed.
         let mut is_open = false;
         // `is_repeat`: an earlier copy may still wait on the server, so nil may be no refusal. `is_refused`: the server
@@ -184,7 +192,7 @@ impl Upstream {
                 // The server was demoted, and may lose the last write. The client decides whether to repeat it.
                 Unanswered::Later(_) if call.is_about_last => return Err(failed),
                 Unanswered::NotSent(_) | Unanswered::Later(_) => {}
-                Unanswered::Unknown(_) if call.is_repeatable => {
+                Unanswered::Unknown(_) if is_repeatable => {
                     Stats::count(&self.pass.stats.reconnections);
                     is_open = true;
                     (is_repeat, away) = (call.block.is_some(), Instant::now());

@@ -163,6 +163,58 @@ async fn a_late_copy_of_a_renewal_never_shortens_a_lease_that_the_client_was_tol
     }
 }
 
+/// The connection of a heartbeat breaks before the server has read the heartbeat. The late copy sets its time, although
+/// the client has set a longer one since.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_copy_of_a_heartbeat_never_shortens_a_session_that_the_client_was_told_of() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let port = agent_of(&proxy.url());
+    soon("the agent listens", || dlock_testkit::Client::connect(port).is_ok());
+    let mut client = dlock_testkit::Client::connect(port).expect("a connection");
+    client.int("DLOCK.SESSION s PX 60000 NX");
+    proxy.strand("DLOCK.SESSION", "DLOCK.SESSION");
+    // A heartbeat that keeps the time of the session is sent again.
+    client.int("DLOCK.SESSION s PX 60000 XX");
+    proxy.deliver();
+    proxy.strand("DLOCK.SESSION", "DLOCK.SESSION");
+    if let Ok(told) = client.outcome("DLOCK.SESSION s PX 5000 XX") {
+        client.int("DLOCK.SESSION s PX 60000 XX");
+        let mut watch = server.client();
+        let before = watch.calls("dlock.session");
+        proxy.deliver();
+        soon("the late one has arrived", || watch.calls("dlock.session") > before);
+        let sessions = list_of(&watch.run("DLOCK.SESSION LIST"));
+        let left = int_of(&list_of(&sessions[0])[3]);
+        assert!(left > 10_000, "the client was told {told:?}, and {left} ms are left");
+    }
+}
+
+/// The connection of a renewal breaks before the server has read the renewal. The late copy binds the lock to its
+/// session, although the client has bound it to another one since.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_copy_of_a_renewal_never_binds_a_lock_back_to_another_session() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let port = agent_of(&proxy.url());
+    soon("the agent listens", || dlock_testkit::Client::connect(port).is_ok());
+    let mut client = dlock_testkit::Client::connect(port).expect("a connection");
+    for session in ["first", "second"] {
+        client.int(format!("DLOCK.SESSION {session} PX 60000 NX"));
+    }
+    client.int("DLOCK.ACQUIRE k a PX 60000");
+    proxy.strand("DLOCK.RENEW", "DLOCK.RENEW");
+    if let Ok(told) = client.outcome("DLOCK.RENEW k a SESSIONID first") {
+        client.int("DLOCK.RENEW k a SESSIONID second");
+        let mut watch = server.client();
+        let before = watch.calls("dlock.renew");
+        proxy.deliver();
+        soon("the late one has arrived", || watch.calls("dlock.renew") > before);
+        watch.int("DLOCK.SESSION first CLOSE");
+        assert_eq!(server.holders("k"), ["a"], "the client was told {told:?}");
+    }
+}
+
 /// The connection of a command with `SESSION` breaks before the server has read the command. The late copy binds the
 /// lock to that connection, whose end releases it. A reply to another copy would be followed by a second owner.
 #[tokio::test(flavor = "multi_thread")]
