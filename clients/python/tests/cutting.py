@@ -106,15 +106,15 @@ class Delay(CuttingProxy):
         super().__init__(port)
         self._kept: bytes | None = None
         self._refused: tuple[bytes, bytes] | None = None
-        self._breaks = False
+        self._times = self._breaks = 0
         self._waiting: socket.socket | None = None
         self.keeps = threading.Event()
         self._goes_on = threading.Event()
 
-    def keep(self, word: str, *, breaks: bool = False) -> None:
-        """The next command with this word does not arrive until `deliver`. `breaks`: its client loses the
-        connection."""
-        self._breaks = breaks
+    def keep(self, word: str, *, breaks: int = 0, times: int = 1) -> None:
+        """The next commands with this word, `times` of them, do not arrive until `deliver`. `breaks`: the clients of
+        the first ones lose the connection."""
+        self._breaks, self._times = breaks, times
         self._kept = word.encode()
 
     def part(self) -> None:
@@ -139,12 +139,14 @@ class Delay(CuttingProxy):
                     client.sendall(reply * command.count(b"DLOCK."))
                     self.keeps.set()
                     continue
-                if self._kept is not None and self._kept in command:
+                if self._times and self._kept is not None and self._kept in command:
                     # The commands before it arrive.
                     at = command.rindex(b"*", 0, command.index(self._kept))
                     upstream.sendall(command[:at])
-                    command, self._kept, self._waiting = command[at:], None, client
+                    command, self._waiting = command[at:], client
+                    self._times -= 1
                     if self._breaks:
+                        self._breaks -= 1
                         _end(client)
                     self.keeps.set()
                     self._goes_on.wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -19,7 +20,7 @@ import redis_dlock
 import redis_dlock.asyncio
 from cutting import CuttingProxy, Delay
 from kit import Kit, Plain, PlainKit, address, command, info, soon, waiters
-from redis_dlock import limited, redis_py
+from redis_dlock import async_talk, limited, redis_py, talk
 from redis_dlock.acquisition import Acquisition
 from redis_dlock.commands import Target
 from redis_dlock.limits import Limits
@@ -145,6 +146,25 @@ async def test_a_request_that_may_arrive_late_ends_no_later_hold_of_its_owner(
     await asyncio.sleep(1.2)
     assert await other.owned()
     await other.release()
+
+
+@pytest.mark.parametrize("settings", [{"timeout": 600}, {}], ids=["lease", "session"])
+async def test_copies_of_a_request_that_is_given_up_leave_no_hold_and_no_connection(
+    kit: Kit, client: redis.Redis, delay: Delay, settings: dict[str, Any]
+) -> None:
+    """The connection of the first copy breaks, and the second copy has no answer."""
+    line: Any = talk.Line if isinstance(kit, PlainKit) else async_talk.Line
+    before, opened = calls(client, "acquire"), set(line._open)
+    lock = kit.extra("job", client=kit.client_of(delay.address), **settings)
+    delay.keep("DLOCK.ACQUIRE", breaks=1, times=2)
+    with pytest.raises((ConnectionError, TimeoutError)):
+        await lock.acquire(blocking_timeout=0.5)
+    delay.deliver()
+    await asyncio.to_thread(soon, "the copies arrive", lambda: calls(client, "acquire") > before + 1)
+    ends = time.monotonic() + 5
+    while client.exists("job") or line._open - opened:
+        assert time.monotonic() < ends, (info(client, "job", "FULL"), line._open - opened)
+        await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("kind", ["a try", "a wait", "a re-entry"])

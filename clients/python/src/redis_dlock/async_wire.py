@@ -135,8 +135,13 @@ class Wire(Way):
     async def release_former(self, attempt: Acquisition) -> None:
         """Releases in the background what copies take of requests that are over."""
         while attempt.former:
-            await self.release_late(attempt.former[0], attempt.target, [], attempt.home)
-            attempt.former.pop(0)
+            # Taken first: a clean-up in the background does the same at the same time.
+            owner = attempt.former.pop(0)
+            try:
+                await self.release_late(owner, attempt.target, [], attempt.home)
+            except BaseException:
+                attempt.former.append(owner)
+                raise
 
     async def _insist(self, alive: list[Command], releases: list[Command], until: float) -> None:
         async def once() -> None:
@@ -159,13 +164,7 @@ class Wire(Way):
             await asyncio.sleep(pause)
 
     async def _give_up(self, attempt: Acquisition, seconds: float) -> None:
-        line, attempt.connection = attempt.connection, None
-        if line is not None:
-            await line.close()
-        await _close_spare(attempt)
-        await self.release_former(attempt)
-        if (debt := attempt.owes()) is None:
-            return
+        debt = attempt.owes()
         try:
             await self._clear(attempt, debt, time.monotonic() + seconds)
         except asyncio.CancelledError:
@@ -174,7 +173,14 @@ class Wire(Way):
             await self._clear(attempt, debt, time.monotonic() + redis_py.CLEANING_AT_END)
             raise
 
-    async def _clear(self, attempt: Acquisition, debt: Debt, until: float) -> None:
+    async def _clear(self, attempt: Acquisition, debt: Debt | None, until: float) -> None:
+        line, attempt.connection = attempt.connection, None
+        if line is not None:
+            await line.close()
+        await _close_spare(attempt)
+        await self.release_former(attempt)
+        if debt is None:
+            return
         for talk in debt.talks:
             debt.reads(await talk.end(until))
         outage = redis_py.Outage()
