@@ -167,6 +167,25 @@ async def test_copies_of_a_request_that_is_given_up_leave_no_hold_and_no_connect
         await asyncio.sleep(0.01)
 
 
+async def test_a_copy_whose_connection_ends_in_the_clean_up_leaves_no_hold(
+    kit: Kit, client: redis.Redis, delay: Delay
+) -> None:
+    """The clean-up gets and releases the lock, and the copy is executed after that."""
+    lock = kit.extra("job", client=kit.client_of(delay.address), timeout=600)
+    delay.keep("REQUEST")
+    with pytest.raises((ConnectionError, TimeoutError)):
+        await lock.acquire(blocking_timeout=0.3)
+    await asyncio.sleep(1.5)
+    acquired, released = calls(client, "acquire"), calls(client, "release")
+    delay.part()
+    await asyncio.to_thread(soon, "the clean-up ends", lambda: calls(client, "release") > released)
+    assert calls(client, "acquire") == acquired + 1
+    await asyncio.sleep(0.3)
+    delay.deliver()
+    await asyncio.to_thread(soon, "the copy arrives", lambda: calls(client, "acquire") > acquired + 1)
+    await asyncio.to_thread(soon, "nobody has the lock", lambda: not client.exists("job"))
+
+
 @pytest.mark.parametrize("kind", ["a try", "a wait", "a re-entry"])
 async def test_a_request_that_arrives_after_a_refusal_leaves_no_hold(
     kit: Kit, client: redis.Redis, delay: Delay, kind: str

@@ -49,11 +49,17 @@ class Debt:
     unanswered: bool
     # Connections on which it may still be executed.
     talks: list[Any]
+    # The owner of its request, if no caller knows the owner.
+    owner: bytes | None = None
     # How often its release was sent.
     undos: int = 0
     # Set when the clean-up has ended. The asyncio client does not use it.
     ended: threading.Event = field(default_factory=threading.Event)
     _begun: threading.Lock = field(default_factory=threading.Lock)
+
+    def arrives_late(self) -> bool:
+        """Returns whether a command may be executed after the clean-up: its connection has ended without an answer."""
+        return any([talk.is_unanswered for talk in self.talks])
 
     def begins(self) -> bool:
         """Returns True once. An interrupt may have had the clean-up started twice."""
@@ -304,7 +310,8 @@ class Acquisition:
 
     def owes(self) -> Debt | None:
         """Returns what it may have on the server, and forgets it."""
-        debt = Debt(self.token, self.unanswered, [*self.talks, *self.late, *self.bound])
+        owner = self.owner if self.owners is not None else None
+        debt = Debt(self.token, self.unanswered, [*self.talks, *self.late, *self.bound], owner)
         self.talks, self.late, self.bound = [], [], []
         self.token, self.unanswered = None, False
         # No call follows: an interrupt in it would lose the debt.

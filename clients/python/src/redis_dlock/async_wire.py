@@ -183,6 +183,8 @@ class Wire(Way):
             return
         for talk in debt.talks:
             debt.reads(await talk.end(until))
+        if debt.owner is not None and debt.arrives_late():
+            await self.release_late(debt.owner, attempt.target, [], attempt.home)
         outage = redis_py.Outage()
         while debt.token is not None or debt.unanswered:
             try:

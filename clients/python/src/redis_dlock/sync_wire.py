@@ -180,6 +180,8 @@ class Wire(Way):
     def _pay(self, attempt: Acquisition, debt: Debt, until: float) -> None:
         for talk in debt.talks:
             debt.reads(talk.end(until))
+        if debt.owner is not None and debt.arrives_late():
+            self.release_late(debt.owner, attempt.target, [], attempt.home)
         outage = redis_py.Outage()
         while debt.token is not None or debt.unanswered:
             try:
