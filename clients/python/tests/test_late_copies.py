@@ -289,6 +289,31 @@ def test_the_next_request_is_that_of_another_owner() -> None:
     assert Attempt(limits, 10.0).orphaned(5.1).do == "unreachable"
 
 
+@pytest.mark.parametrize("owner", [None, "me"], ids=["own owner", "named owner"])
+async def test_a_request_behind_a_string_whose_first_copy_has_no_answer_keeps_its_grant(
+    kit: Kit, client: redis.Redis, delay: Delay, owner: str | None
+) -> None:
+    """The first copy is silent, the second is refused: a program has locked the key with `SET NX`."""
+    client.set("job", "token")
+    lock = made(kit, delay, "exclusive", sleep=0.2)
+    delay.keep("SESSION")
+    before = calls(client, "acquire")
+
+    def go_on() -> None:
+        soon("the second copy is refused", lambda: calls(client, "acquire") > before)
+        client.delete("job")
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    assert await lock.acquire(blocking_timeout=20, token=owner)
+    thread.join()
+    assert delay.keeps.is_set()
+    await arrives(client, delay, "acquire")
+    assert owners(client) == [lock.owner.decode()] and lock.remaining > 0
+    await lock.release()
+    assert not client.exists("job")
+
+
 @pytest.mark.parametrize("finds", ["cluster", "sentinel"])
 async def test_a_server_that_is_found_by_others_is_asked_as_another_owner_too(
     kit: Kit, delay: Delay, finds: str

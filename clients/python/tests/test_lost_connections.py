@@ -186,7 +186,7 @@ async def test_a_copy_whose_connection_ends_in_the_clean_up_leaves_no_hold(
     await asyncio.to_thread(soon, "nobody has the lock", lambda: not client.exists("job"))
 
 
-@pytest.mark.parametrize("kind", ["a try", "a wait", "a re-entry"])
+@pytest.mark.parametrize("kind", ["a try", "a wait", "a string", "a re-entry"])
 async def test_a_request_that_arrives_after_a_refusal_leaves_no_hold(
     kit: Kit, client: redis.Redis, delay: Delay, kind: str
 ) -> None:
@@ -195,14 +195,20 @@ async def test_a_request_that_arrives_after_a_refusal_leaves_no_hold(
     if kind == "a re-entry":
         assert await lock.acquire()
         client.delete("job")
-    assert await other.acquire()
+    if kind == "a string":
+        client.set("job", "token")
+    else:
+        assert await other.acquire()
     delay.keep("REQUEST", breaks=True)
     if kind == "a re-entry":
         with pytest.raises(LockNotOwnedError):
             await lock.acquire()
     else:
-        assert not await lock.acquire(blocking_timeout=0.3 if kind == "a wait" else 0)
-    await other.release()
+        assert not await lock.acquire(blocking_timeout=0 if kind == "a try" else 0.3)
+    if kind == "a string":
+        client.delete("job")
+    else:
+        await other.release()
     name = "racquire" if kind == "a re-entry" else "acquire"
     before = calls(client, name)
     delay.deliver()
@@ -223,6 +229,24 @@ def test_the_owner_of_a_grant_that_was_lost_is_released() -> None:
     number, _ = attempt.asks(1.0)
     attempt.confirmed(1.0, number, [None])
     assert (attempt.owner, attempt.former) == (b"second", [b"first"])
+
+
+def test_a_grant_that_a_string_has_overwritten_is_lost() -> None:
+    """The string is met when the server is asked about an old grant."""
+    limits = Limits(0.0, 60.0, waits=True)
+    attempt = Acquisition(Target(("job",), "exclusive"), b"first", 600, False, limits, owners=lambda: b"second")
+    attempt.starts()
+    attempt.sends(0.0)
+    attempt.takes(1.0, 7)
+    assert attempt.course.turn.do == "confirm"
+    attempt.asks(1.0)
+    attempt.owes()
+    attempt.held(1.1)
+    attempt.starts()
+    assert (attempt.owner, attempt.token, attempt.course.turn.do) == (b"second", None, "wait")
+    attempt.sends(2.0)
+    attempt.takes(2.1, 8)
+    assert (attempt.course.turn.do, attempt.course.sent) == ("granted", 2.0)
 
 
 def test_an_event_loop_that_ends_releases_what_a_late_request_takes(client: redis.Redis, delay: Delay) -> None:

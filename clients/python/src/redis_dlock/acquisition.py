@@ -204,6 +204,18 @@ class Acquisition:
         """Returns whether a copy of its request may be executed later, because its connection was lost."""
         return self.course.is_copied(but=-1 if self.cut == self.last else self.last)
 
+    def goes_on(self, error: BaseException) -> bool:
+        """Returns whether the caller asks again after this error: a string locks the key. Copies without an answer stay
+        copies of the next request, as after nil. A clean-up would release what the next request gets."""
+        overwritten = isinstance(error, ResponseError) and redis_py.wrong_type(error)
+        return overwritten and self.limits.waits and self.token is None
+
+    def held(self, now: float) -> None:
+        """Notes that a string locks the key. A grant that it has overwritten is lost."""
+        if self.course.has_grant:
+            self._begins_again(now, self.last)
+        self.course.held()
+
     def over(self) -> None:
         """Notes that the request is over, and that the caller has no grant of it. An owner that the caller has named
         may have another hold."""

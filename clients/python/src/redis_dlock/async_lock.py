@@ -90,6 +90,7 @@ class DLock(Held, Lock):
                     # Raises the error, unless a string locks the key: redis-py's own lock, whose end is polled for.
                     self._refused(attempt, error)
                 if not (left := attempt.left(time.monotonic())):
+                    await in_background(self._wire.give_up(attempt))
                     break
                 await asyncio.sleep(min(self.sleep, left))
             if attempt.token is None or attempt.abandoned:

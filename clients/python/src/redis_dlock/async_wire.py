@@ -37,6 +37,8 @@ class Wire(Way):
                     raise TimeoutError("no reply in time")
             work.result()
         except BaseException as error:
+            if attempt.goes_on(error):
+                raise
             attempt.abandoned = True
             attempt.clearing = start(self._abandon(attempt, work))
             lost = isinstance(error, redis_py.LOST)

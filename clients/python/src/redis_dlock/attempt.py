@@ -64,6 +64,11 @@ class Attempt:
         return self._lasts
 
     @property
+    def has_grant(self) -> bool:
+        """Whether a grant was read, and not lost since."""
+        return self._from is not None
+
+    @property
     def is_open(self) -> bool:
         """Whether a renewal of the grant may still be executed."""
         return bool(self._renewals)

@@ -266,7 +266,7 @@ class LockBase(Scripts, Generic[C]):
             raise DeadlockError(str(error), lock_name=self._printed()) from error
         if not redis_py.wrong_type(error):
             raise error
-        attempt.course.held()
+        attempt.held(time.monotonic())
 
     def _printed(self) -> str:
         names: tuple[Name, ...] = self._target.names

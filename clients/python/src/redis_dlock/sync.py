@@ -96,6 +96,7 @@ class DLock(Held, Lock):
                 except ResponseError as error:
                     self._refused(attempt, error)
                 if not (left := attempt.left(time.monotonic())):
+                    self._wire.give_up(attempt)
                     break
                 time.sleep(min(pause, left))
             if attempt.token is None or attempt.abandoned:

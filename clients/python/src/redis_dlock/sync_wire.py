@@ -71,8 +71,9 @@ class Wire(Way):
             self.give_up(attempt, seen=0.0)
             if not attempt.is_not_granted(time.monotonic()):
                 raise
-        except BaseException:
-            self.give_up(attempt)
+        except BaseException as error:
+            if not attempt.goes_on(error):
+                self.give_up(attempt)
             raise
 
     def give_up(self, attempt: Acquisition, seen: float = redis_py.CLEANING_SEEN) -> None:
