@@ -20,7 +20,9 @@ import redis_dlock
 import redis_dlock.asyncio
 from cutting import CuttingProxy, Delay
 from kit import Kit, Plain, PlainKit, address, command, info, soon, waiters
+from machine import free_port
 from redis_dlock import async_talk, limited, redis_py, talk
+from redis_dlock import info as found
 from redis_dlock.acquisition import Acquisition
 from redis_dlock.commands import Target
 from redis_dlock.limits import Limits
@@ -146,6 +148,43 @@ async def test_a_request_that_may_arrive_late_ends_no_later_hold_of_its_owner(
     await asyncio.sleep(1.2)
     assert await other.owned()
     await other.release()
+
+
+@pytest.mark.parametrize("finds", ["nobody answers", "broken"])
+async def test_a_release_in_the_background_ends_no_later_hold_of_its_owner(
+    kit: Kit, client: redis.Redis, delay: Delay, finds: str
+) -> None:
+    """A second lock object gets the lock as the same owner, while no server answers the release, or while a copy of the
+    release may arrive late."""
+    lock, other = kit.extra("job", client=kit.client_of(delay.address), timeout=600), kit.extra("job", timeout=600)
+    delay.keep("REQUEST", breaks=1)
+    assert await lock.acquire()
+    owner = lock.owner
+    if finds == "nobody answers":
+        await lock.release()
+        delay.lead(free_port())
+        await asyncio.sleep(0.2)
+    else:
+        await lock.release()
+        delay.keep("DLOCK.RELEASE", breaks=1)
+        await asyncio.sleep(0.3)
+    assert await other.acquire(token=owner)
+    delay.lead(address()["port"])
+    delay.deliver()
+    await asyncio.sleep(1.5)
+    assert await other.owned()
+    await other.release()
+
+
+async def test_a_release_in_the_background_names_what_the_owner_has(client: redis.Redis) -> None:
+    target = Target(("job", "other"), "read", reentrant=True)
+    token = command(client, "DLOCK.RLOCK", "job", "me", "PX", 60000)
+    assert command(client, "DLOCK.RLOCK", "job", "me") == token
+    replies = [command(client, *each) for each in target.ask(b"me")]
+    releases = found.releases(target, b"me", replies, "a")
+    assert releases == [("DLOCK.RELEASE", "job", b"me", "READ", "PERMITS", 2, "TOKEN", token, "REQUEST", "a")]
+    assert command(client, *releases[0]) == 1
+    assert not client.exists("job")
 
 
 @pytest.mark.parametrize("settings", [{"timeout": 600}, {}], ids=["lease", "session"])

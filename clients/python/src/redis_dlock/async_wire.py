@@ -9,7 +9,7 @@ from typing import Any
 
 from redis.exceptions import ConnectionError, NoPermissionError, ResponseError, TimeoutError
 
-from . import owners, redis_py
+from . import info, owners, redis_py
 from .acquisition import Acquisition, Debt, Replicas
 from .async_talk import BUSY, Line, Talk, cancel, in_background, replies, start
 from .async_way import Way, in_time
@@ -108,19 +108,17 @@ class Wire(Way):
         """Releases in the background what a copy of a request takes after its end. Not while the hold is `alive` (no
         commands: there was none), since another lock object may have entered it, and not if a caller has named the
         owner. If no server answers, the session `home` releases it later."""
-        releases = target.release(owner, None, owners.new_request(), 1, every=True)
+        request = owners.new_request()
         pauses = list(redis_py.SEES_AN_END)
 
         async def release(until: float) -> None:
             while pauses:
                 await asyncio.sleep(pauses[0])
-                if owner in owners.named:
-                    return
                 try:
-                    await self._insist(alive, releases, min(until, time.monotonic() + redis_py.CLEANING))
+                    await self._insist(owner, target, alive, request, min(until, time.monotonic() + redis_py.CLEANING))
                 except (*redis_py.LOST, ResponseError) as error:
                     if home is not None and not redis_py.wrong_type(error):
-                        home.owe_late(self._name, owner, releases)
+                        home.owe_late(target, owner, request)
                     return
                 pauses.pop(0)
 
@@ -145,13 +143,20 @@ class Wire(Way):
                 attempt.former.append(owner)
                 raise
 
-    async def _insist(self, alive: list[Command], releases: list[Command], until: float) -> None:
+    async def _insist(
+        self, owner: bytes, target: Target, alive: list[Command], request: str, until: float
+    ) -> None:
         async def once() -> None:
             # A connection outside of the pool, which the program may have closed.
             step = min(until, time.monotonic() + STEP)
             line = await self.open(step)
             try:
-                if not alive or set(await line.exchange(*alive, within=step - time.monotonic())) == {None}:
+                if alive and set(await line.exchange(*alive, within=step - time.monotonic())) != {None}:
+                    return
+                replies = await line.exchange(*target.ask(owner), within=step - time.monotonic())
+                releases = info.releases(target, owner, replies, request)
+                # A caller may have named the owner meanwhile.
+                if releases and owner not in owners.named:
                     await line.exchange(*releases, within=step - time.monotonic())
             finally:
                 await line.close()

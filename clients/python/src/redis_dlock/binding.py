@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from redis.exceptions import LockNotOwnedError, NoPermissionError, ResponseError
 
-from . import redis_py
-from .commands import Command, Mode, Name, token_and_slot
+from . import info, owners, redis_py
+from .commands import Command, Mode, Name, Target, token_and_slot
 from .info import of_owner
 from .validity import MARGIN
 
@@ -183,3 +183,19 @@ class Owed:
             if any(isinstance(reply, ResponseError) and not redis_py.wrong_type(reply) for reply in replies):
                 return
         self.done = True
+
+
+class LateOwed(Owed):
+    """A hold that a late copy of a request may take. No server has answered its release in the background."""
+
+    def __init__(self, target: Target, owner: bytes, request: str) -> None:
+        super().__init__(target.names[0], None, lambda token: [], None)
+        self._target, self._owner, self._request = target, owner, request
+
+    def round(self) -> Round:
+        """Asks for the hold of the owner, and releases the hold if no caller has named the owner."""
+        replies = yield self._target.ask(self._owner)
+        if not any(isinstance(reply, ResponseError) for reply in replies):
+            releases = info.releases(self._target, self._owner, replies, self._request)
+            replies = (yield releases) if releases and self._owner not in owners.named else []
+        self.done = all(not isinstance(reply, ResponseError) or redis_py.wrong_type(reply) for reply in replies)

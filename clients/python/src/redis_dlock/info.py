@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .commands import Mode
+from .commands import Command, Mode, Target
 
 
 def fields(reply: Any) -> dict[str, Any]:
@@ -20,6 +20,16 @@ def of_owner(reply: Any, mode: Mode) -> dict[str, Any] | None:
     wanted = "shared" if mode == "read" else "exclusive"
     holds = map(fields, fields(reply).get("holds", []))
     return next((hold for hold in holds if _text(hold["mode"]) == wanted), None)
+
+
+def releases(target: Target, owner: bytes, replies: list[Any], request: str) -> list[Command]:
+    """Returns the commands that release what the owner has, from the replies to `Target.ask`. They name the token and
+    the entries of each hold, so that a command that is executed late releases nothing that the owner gets later."""
+    found = [(name, of_owner(reply, target.mode)) for name, reply in zip(target.names, replies)]
+    return [
+        ("DLOCK.RELEASE", name, owner, target.side, "PERMITS", hold["count"], "TOKEN", hold["token"], "REQUEST", request)
+        for name, hold in found if hold is not None
+    ]
 
 
 def _text(word: Any) -> Any:

@@ -12,10 +12,10 @@ from typing import Any
 
 from redis.exceptions import LockError, LockNotOwnedError, ResponseError, TimeoutError
 
-from . import owners, redis_py
+from . import redis_py
 from .acquisition import Acquisition, Debt
-from .binding import Binding, Owed, Round
-from .commands import Command, Name, code, milliseconds
+from .binding import Binding, LateOwed, Owed, Round
+from .commands import Command, Name, Target, code, milliseconds
 from .options import SHORTEST
 from .validity import Sent, Validity
 
@@ -195,9 +195,10 @@ class SessionBase:
         """An attempt may have left a grant behind."""
         self.owe(Owed(attempt.target.names[0], attempt.once_more(), attempt.undo, debt.token))
 
-    def owe_late(self, key: Name, owner: bytes, releases: list[Command]) -> None:
+    def owe_late(self, target: Target, owner: bytes, request: str) -> None:
         """A late copy of a request may have left a grant behind. Not if a caller has named the owner by then."""
-        self.owe(Owed(key, None, lambda token: [] if owner in owners.named else releases, 0))
+        for name in target.names:
+            self.owe(LateOwed(target._replace(names=(name,)), owner, request))
 
     # Commands and replies
 

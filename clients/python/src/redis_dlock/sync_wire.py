@@ -15,7 +15,7 @@ from typing import Any
 
 from redis.exceptions import ConnectionError, NoPermissionError, ResponseError, TimeoutError
 
-from . import owners, redis_py
+from . import info, owners, redis_py
 from .acquisition import Acquisition, Debt, Replicas
 from .commands import Command, Target
 from .errors import ReplicasError
@@ -125,18 +125,16 @@ class Wire(Way):
         """Releases in the background what a copy of a request takes after its end. Not while the hold is `alive` (no
         commands: there was none), since another lock object may have entered it, and not if a caller has named the
         owner. If no server answers, the session `home` releases it later."""
-        releases = target.release(owner, None, owners.new_request(), 1, every=True)
+        request = owners.new_request()
 
         def release() -> None:
             for pause in redis_py.SEES_AN_END:
                 time.sleep(pause)
-                if owner in owners.named:
-                    return
                 try:
-                    self._insist(alive, releases, time.monotonic() + redis_py.CLEANING)
+                    self._insist(owner, target, alive, request, time.monotonic() + redis_py.CLEANING)
                 except (*redis_py.LOST, ResponseError) as error:
                     if home is not None and not redis_py.wrong_type(error):
-                        home.owe_late(self._name, owner, releases)
+                        home.owe_late(target, owner, request)
                     return
 
         releasing = Work(release)
@@ -150,13 +148,20 @@ class Wire(Way):
             self.release_late(attempt.former[0], attempt.target, [], attempt.home)
             attempt.former.pop(0)
 
-    def _insist(self, alive: list[Command], releases: list[Command], until: float) -> None:
+    def _insist(
+        self, owner: bytes, target: Target, alive: list[Command], request: str, until: float
+    ) -> None:
         def once() -> None:
             # A connection outside of the pool, which the program may have closed. Connecting needs no other thread.
             step = min(until, time.monotonic() + STEP)
             line = self.open(step, exactly=False)
             try:
-                if not alive or set(line.exchange(*alive, within=step - time.monotonic())) == {None}:
+                if alive and set(line.exchange(*alive, within=step - time.monotonic())) != {None}:
+                    return
+                replies = line.exchange(*target.ask(owner), within=step - time.monotonic())
+                releases = info.releases(target, owner, replies, request)
+                # A caller may have named the owner meanwhile.
+                if releases and owner not in owners.named:
                     line.exchange(*releases, within=step - time.monotonic())
             finally:
                 line.close()
