@@ -26,6 +26,7 @@ from redis_dlock import info as found
 from redis_dlock.acquisition import Acquisition
 from redis_dlock.commands import Target
 from redis_dlock.limits import Limits
+from test_lost import lost_already
 
 
 @pytest.fixture
@@ -223,6 +224,44 @@ async def test_a_copy_whose_connection_ends_in_the_clean_up_leaves_no_hold(
     delay.deliver()
     await asyncio.to_thread(soon, "the copy arrives", lambda: calls(client, "acquire") > acquired + 1)
     await asyncio.to_thread(soon, "nobody has the lock", lambda: not client.exists("job"))
+
+
+@pytest.mark.parametrize("kind", ["reentrant", "upgrade"])
+async def test_a_release_that_failed_ends_no_later_entry(
+    kit: Kit, client: redis.Redis, delay: Delay, kind: str
+) -> None:
+    """The session releases the lock later, and copies of the release arrive late."""
+    policy = (Retry if isinstance(kit, PlainKit) else AsyncRetry)(ConstantBackoff(0.01), 0)
+    own = kit.client_of(delay.address, retry=policy)
+    session = kit.session(client=own, timeout=2)
+    await session.open()
+    reader = kit.extra("job", client=own, session=session, mode="read")
+    token = None
+    if kind == "upgrade":
+        assert await reader.acquire()
+        token = reader.owner
+    settings: dict[str, Any] = {"mode": "write"} if kind == "upgrade" else {"reentrant": True}
+    lock = kit.extra("job", client=own, session=session, **settings)
+    assert await lock.acquire(token=token)
+    delay.keep("DLOCK.RELEASE", breaks=9, times=9)
+    with pytest.raises(ConnectionError):
+        await lock.release()
+    delay.keep("DLOCK.RELEASE", times=0)
+    before = calls(client, "release")
+    assert await lock.acquire(token=token, blocking_timeout=10)
+    lost = lock.lost
+    await asyncio.to_thread(soon, "the session releases", lambda: calls(client, "release") > before)
+    before = calls(client, "release")
+    delay.deliver()
+    await asyncio.to_thread(soon, "the copies arrive", lambda: calls(client, "release") > before)
+    await asyncio.sleep(0.2)
+    found = info(client, "job", "FULL").get("holds", [])
+    assert lock.token in [hold["token"] for hold in found] and lock.remaining > 0 and not lost_already(lost)
+    await lock.release()
+    if kind == "upgrade":
+        await reader.release()
+    assert not client.exists("job")
+    await session.close()
 
 
 @pytest.mark.parametrize("kind", ["a try", "a wait", "a string", "a re-entry"])

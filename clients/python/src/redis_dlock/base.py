@@ -252,7 +252,9 @@ class LockBase(Scripts, Generic[C]):
     def _again(self) -> Hold[C] | None:
         """Returns the hold that would be entered again."""
         hold: Hold[C] | None = self.local.own() if self.reentrant else None
-        return hold if hold is not None and hold.token is not None and not hold.forked() else None
+        if hold is None or hold.token is None or hold.forked() or hold.is_ending():
+            return None
+        return hold
 
     def _lost_before_entry(self, hold: Hold[C]) -> LockNotOwnedError:
         self.local.forget(hold)
@@ -372,9 +374,11 @@ class LockBase(Scripts, Generic[C]):
             times = hold.entries if self.reentrant and not every else 1
             entries = hold.entries if self._target.limit is not None else 1
             owner, token = hold.owner, hold.token
-            releases = [
-                self._target.release(owner, token, owners.new_request(), entries, every=every) for _ in range(times)
-            ]
+            requests = [owners.new_request() for _ in range(times)]
+            if hold.releasing is not None and hold.is_ending():
+                # A release that was sent, and that the server may execute late, is the same one.
+                requests[0] = hold.releasing[0]
+            releases = [self._target.release(owner, token, request, entries, every=every) for request in requests]
             hold.watch.release_later([command for release in releases for command in release])
 
     def _still_entered(self, hold: Hold[C], reply: int | None, entries: int, stays: bool) -> bool:

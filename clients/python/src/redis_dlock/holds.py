@@ -120,6 +120,10 @@ class Hold(Generic[C]):
         if self.watch is not None:
             self.watch.look_now()
 
+    def is_ending(self) -> bool:
+        """Returns whether its last release was begun, and not answered. A copy of the release may end it at any time."""
+        return self.releasing is not None and self.releasing[1] >= self.entries
+
     def doubts(self) -> None:
         """A release or an undo of an entry may be executed or not. It is not repeated: the server may keep another id by
         then, and would release one entry too many."""
