@@ -148,6 +148,24 @@ class LocksTest < Minitest::Test
     end
   end
 
+  # The server writes nothing while the late releases arrive.
+  def test_a_session_owes_a_late_release_that_a_server_refused_to_write
+    losing("REQUEST", refused: true) do |url, lost|
+      client = Dlock.new(url)
+      client.session(timeout: 3) do |session|
+        hold = client.lock(key, lease: 600, session: session)
+        replies = [Dlock::ServerError.new("NOREPLICAS Not enough good replicas to write.")]
+        sent = 0
+        client.define_singleton_method(:insist) { |*words| (sent += 1) == 1 ? super(*words) : replies }
+        hold.release
+        arrives(lost.first)
+        soon("two late releases were refused") { sent == 3 }
+        client.singleton_class.remove_method(:insist)
+        free
+      end
+    end
+  end
+
   # The second copy gets nil: another owner has the lock. The server executes the first copy when the lock is free.
   def test_a_request_that_arrives_after_a_refusal_leaves_no_hold
     losing("REQUEST", refused: true) do |url, lost|

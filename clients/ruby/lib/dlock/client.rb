@@ -148,7 +148,8 @@ module Dlock
     def release_late(commands, named, stays)
       begun = Dlock.behind do
         sleep(stays)
-        release_again(commands)
+        replies = release_again(commands)
+        named&.owe(commands) if replies.grep(ServerError).any?(&:paused?)
       rescue Error
         named&.owe(commands)
       end
