@@ -49,8 +49,10 @@ final class Acquisition {
     private boolean isAbandoned;
     private boolean isLeaving;
     private DedicatedConnection connection;
-    /** Whether a copy got no answer, so that it may have been granted. */
-    private boolean mayBeGranted;
+    /** Whether a copy got no answer, so that it may have been executed, or may be later. */
+    private boolean isCopied;
+    /** The request as it was sent last. */
+    private Request latest;
     /** When the copy was sent that is on its way on {@link #connection}. */
     private long sentAt;
 
@@ -58,6 +60,7 @@ final class Acquisition {
     Acquisition(Core core, Request request, String owner, boolean isOwnerFresh, Limits limits) {
         this.core = core;
         this.request = request;
+        this.latest = request;
         this.owner = owner;
         this.isOwnerFresh = isOwnerFresh;
         this.id = core.freshId();
@@ -85,14 +88,17 @@ final class Acquisition {
                 return answer;
             }
             isBusy = true;
+            latest = its;
         }
         if (waits || its.isSession() || its.replicas != null) {
             queue(its, waits, sent, answer);
         } else {
             sent.run();
             core.backend.ask(its.first(), its.acquire(owner, id, true, DedicatedConnection.NOT_AT_ALL))
-                    .whenComplete((reply, failed) -> ended(
-                            reply == null ? null : new Grant(reply, null, null), reply, failed, answer));
+                    .whenComplete((reply, failed) -> {
+                        note(failed);
+                        ended(reply == null ? null : new Grant(reply, null, null), reply, failed, answer);
+                    });
         }
         return answer;
     }
@@ -131,7 +137,7 @@ final class Acquisition {
         // WAIT follows the grant: behind a refusal it would wait for nothing, and hold up the next command.
         return reply.thenCompose(token -> token == null
                 ? CompletableFuture.completedFuture(null)
-                : waits || mayBeGranted() ? confirmed(at, bound, token) : acknowledged(at, bound, token));
+                : waits || isCopied() ? confirmed(at, bound, token) : acknowledged(at, bound, token));
     }
 
     private CompletableFuture<Grant> acknowledged(
@@ -190,6 +196,7 @@ final class Acquisition {
             }
             connection = null;
         }
+        note(refused);
         if (refused != null && !(Futures.cause(refused) instanceof ServerException)) {
             if (!(Futures.cause(refused).getCause() instanceof ServerException)) {
                 limits.heard(at.answered());
@@ -207,13 +214,24 @@ final class Acquisition {
         ended(grant, grant == null ? null : grant.token, refused, answer);
     }
 
+    /** Notes how a copy that was sent has ended. */
+    private void note(Throwable failed) {
+        if (failed != null && Unanswered.mayBeExecuted(Futures.cause(failed))) {
+            leaveCopy();
+        }
+    }
+
+    /** Notes that a copy may still be executed. */
+    private synchronized void leaveCopy() {
+        isCopied = true;
+    }
+
     /** A copy has its end. If the request is abandoned, nothing of it may be left. */
     private void ended(Grant grant, Object token, Throwable failed, CompletableFuture<Grant> answer) {
         boolean isKept;
         synchronized (this) {
             isBusy = false;
             isKept = !isAbandoned;
-            mayBeGranted |= failed != null && Unanswered.mayBeExecuted(Futures.cause(failed));
         }
         if (!isKept) {
             answer.cancel(false);
@@ -256,7 +274,7 @@ final class Acquisition {
         }
         if (left != null) {
             left.leave(isOwnerFresh ? releases(null) : List.of()).thenAccept(this::undo);
-        } else if (mayBeLeft) {
+        } else if (mayBeLeft || isCopied()) {
             undo(null);
         } else {
             undone.complete(null);
@@ -277,8 +295,9 @@ final class Acquisition {
         return undone;
     }
 
-    private synchronized boolean mayBeGranted() {
-        return mayBeGranted;
+    /** Returns whether a copy got no answer, so that it may still be executed. */
+    synchronized boolean isCopied() {
+        return isCopied;
     }
 
     private synchronized boolean isAbandoned() {
@@ -292,22 +311,40 @@ final class Acquisition {
             return;
         }
         undoing(token, cleaning()).whenComplete((done, failed) -> {
+            Request its;
+            synchronized (this) {
+                its = latest;
+            }
             // Without a reply, the hold lapses, unless its session keeps it.
-            if (failed != null && request.lease.session != null) {
-                request.lease.session.owe(() -> undoing(token, cleaning()));
+            if (failed != null && its.lease.session != null) {
+                its.lease.session.owe(() -> isOwnerInUse()
+                        ? CompletableFuture.failedFuture(new Unanswered("its owner has come again", null))
+                        : undoing(token, cleaning()));
+            }
+            if (isCopied()) {
+                core.releases.late(owner, its);
             }
             undone.complete(null);
         });
+    }
+
+    /** Returns whether the owner has one of the locks again, or asks for it. */
+    private boolean isOwnerInUse() {
+        return request.names.stream().anyMatch(name -> core.isInUse(owner, name, request.mode.side));
     }
 
     private CompletableFuture<Void> undoing(Object token, Deadline until) {
         if (token != null || isOwnerFresh) {
             return release(Words.token(token), until);
         }
-        // The owner may hold the lock again by now, so only the entry of this request may be released. The repeat
-        // without BLOCK returns the token of this request, or adds an entry that is released below.
+        // The release needs the token of this request. The repeat without BLOCK returns it, or adds an entry that is
+        // released below.
         byte[][] repeat = request.acquire(owner, id, false, DedicatedConnection.NOT_AT_ALL);
-        return core.repeat(request.first(), repeat, until).thenCompose(answer -> answer.reply == null
+        return core.repeat(request.first(), repeat, until).whenComplete((answer, failed) -> {
+            if (failed != null || answer.repeated) {
+                leaveCopy();
+            }
+        }).thenCompose(answer -> answer.reply == null
                 ? CompletableFuture.completedFuture(null)
                 : release(Words.token(answer.reply), until));
     }
@@ -315,8 +352,13 @@ final class Acquisition {
     private CompletableFuture<Void> release(Long token, Deadline until) {
         List<CompletableFuture<?>> released = new ArrayList<>();
         Iterator<String> names = request.names.iterator();
-        releases(token).forEach(release -> released.add(core.repeat(names.next(), release, until)));
+        releases(token).forEach(release -> released.add(release(names.next(), release, until)));
         return Futures.all(released);
+    }
+
+    private CompletableFuture<?> release(String name, byte[][] release, Deadline until) {
+        CompletableFuture<Void> never = new CompletableFuture<>();
+        return core.repeat(() -> core.releases.send(owner, name, release, never), until);
     }
 
     /** Returns the releases of what was granted, one for each name. */

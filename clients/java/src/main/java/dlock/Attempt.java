@@ -112,11 +112,6 @@ final class Attempt {
         return open.values().stream().anyMatch(command -> !command.isOld);
     }
 
-    /** Returns whether a copy of the request has no answer and may still be executed, even after a release. */
-    boolean isCopyOpen() {
-        return open.values().stream().anyMatch(command -> command.isCopy() && !command.isOld);
-    }
-
     long since() {
         return since;
     }

@@ -33,17 +33,21 @@ final class Confirmation {
     /** How often the named session had been opened before the request. */
     private final long openings;
     private final Thread thread;
+    /** Whether another copy of the request may still be executed. */
+    private final boolean isCopied;
 
     // Guarded by this.
     /** The hold. A grant without a named session becomes one when the caller gets it. */
     private Hold hold;
 
-    Confirmation(Request request, Acquisition.Grant grant, HoldCommands commands, long openings, Thread thread) {
+    Confirmation(Request request, Acquisition.Grant grant, HoldCommands commands, long openings, Thread thread,
+            boolean isCopied) {
         this.request = request;
         this.grant = grant;
         this.commands = commands;
         this.openings = openings;
         this.thread = thread;
+        this.isCopied = isCopied;
     }
 
     /** Returns the hold, or {@code null} if there is none yet. */
@@ -55,7 +59,7 @@ final class Confirmation {
     synchronized Hold asHold(Attempt attempt) {
         if (hold == null) {
             hold = new Hold(commands, grant, validity(attempt), attempt.since(), thread, openings);
-            if (attempt.isCopyOpen()) {
+            if (isCopied) {
                 hold.mayBeEnteredLate();
             }
         }

@@ -47,6 +47,7 @@ final class Core implements AutoCloseable {
     private final Set<Granting> grantings = ConcurrentHashMap.newKeySet();
     private final Set<Hold> holds = ConcurrentHashMap.newKeySet();
     private final Set<Session> sessions = ConcurrentHashMap.newKeySet();
+    final Releases releases = new Releases(this);
     /** Whether new requests are refused. */
     private volatile boolean closing;
     /** Whether no commands are sent any more. */
@@ -126,9 +127,10 @@ final class Core implements AutoCloseable {
         holds.remove(hold);
     }
 
-    /** Returns whether this owner has a hold of the name, on any side. */
-    boolean holds(String owner, String name) {
-        return holds.stream().anyMatch(hold -> hold.owner().equals(owner) && hold.names().contains(name));
+    /** Returns whether this owner has a hold of this side of the name, or asks for one. */
+    boolean isInUse(String owner, String name, String side) {
+        return holds.stream().anyMatch(hold -> hold.isOf(owner, name, side))
+                || grantings.stream().anyMatch(granting -> granting.isFor(owner, name, side));
     }
 
     /** Gives up the requests, releases the holds, and ends the connections. */
@@ -147,6 +149,7 @@ final class Core implements AutoCloseable {
         left.addAll(each(holds, Hold::releaseAsync));
         Futures.awaitAll(left, enough);
         Futures.awaitAll(each(sessions, Session::end), enough);
+        Futures.awaitAll(releases.left(), enough);
         closed = true;
         timer.shutdown();
         backend.close();

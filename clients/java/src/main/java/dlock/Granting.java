@@ -80,13 +80,24 @@ final class Granting {
         core.keep(this);
         cleaned.whenComplete((done, failed) -> core.forget(this));
         result.whenComplete((hold, failed) -> stopTimer());
+        // A release of the same owner, which a server may still execute, would release the grant of this request.
+        CompletableFuture<Void> settled = core.releases.settled(asking.owner());
+        if (thread != null) {
+            core.releases.opens(asking.owner(), cleaned);
+        }
         if (core.isClosing()) {
             close();
             return result;
         }
-        perform(attempt.begin(), 0);
+        settled.thenRun(() -> decide(now -> isOver ? null : attempt.begin(), 0));
         checkLimit();
         return result;
+    }
+
+    /** Returns whether it asks for this side of the name, with this owner. */
+    synchronized boolean isFor(String owner, String name, String side) {
+        return !isOver && asking.owner().equals(owner)
+                && request.mode.side.equals(side) && request.names.contains(name);
     }
 
     /** Something happened: does what follows. Returns false if it comes too late to matter. */
@@ -267,7 +278,7 @@ final class Granting {
             return;
         }
         HoldCommands commands = new HoldCommands(core, its, at.owner(), grant.token);
-        Confirmation confirmation = new Confirmation(its, grant, commands, openings, thread);
+        Confirmation confirmation = new Confirmation(its, grant, commands, openings, thread, at.isCopied());
         Attempt.Action action;
         boolean isUnwanted;
         synchronized (this) {
@@ -423,6 +434,7 @@ final class Granting {
             last = asking;
             granted = null;
             boolean isLate = before == Attempt.Cleanup.LEAVE;
+            hasFormer |= isLate;
             asking = new Acquisition(core, request, isLate || thread == null ? core.freshOwner() : last.owner(),
                     isLate || thread == null, limits);
         }
@@ -536,9 +548,12 @@ final class Granting {
         }
     }
 
-    /** Returns whether a request may still be executed, because it was not answered. */
-    synchronized boolean isUnsettled() {
-        return hasFormer || !cleaned.isDone();
+    /**
+     * Returns whether a request may still be executed, because it was not answered. {@code isHeld}: the caller has the
+     * hold, whose release takes care of the request's own copies.
+     */
+    synchronized boolean isUnsettled(boolean isHeld) {
+        return hasFormer || !cleaned.isDone() || !isHeld && asking.isCopied();
     }
 
     /** Waits for the result. An interrupt does not end the wait; the thread's interrupt status is kept. */

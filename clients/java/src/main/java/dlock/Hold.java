@@ -21,9 +21,6 @@ import java.util.function.Consumer;
  * renewal that succeeded was sent, by a clock that only goes forward.
  */
 public final class Hold implements AutoCloseable {
-    /** How long a session tries, each time, to repeat a release that failed, in milliseconds. */
-    private static final long RELEASING_MILLIS = 1000;
-
     private enum State {
         HELD,
         RELEASED,
@@ -124,6 +121,7 @@ public final class Hold implements AutoCloseable {
         }
         keeping.start();
         core.keep(this);
+        core.releases.begins(commands);
         if (!isLive()) {
             // The lock was lost in the meantime.
             core.forget(this);
@@ -371,15 +369,17 @@ public final class Hold implements AutoCloseable {
         if (stays > 0) {
             return commands.leaveTo(some, stays);
         }
-        return patiently(released(some, lapse(), true));
+        return patiently(released(some, commands.releaseAll(some, lapse(), true)));
     }
 
-    /** Releases some names. If no server answers, the session would keep these locks, so it repeats the release. */
-    private CompletableFuture<Boolean> released(List<String> some, Deadline end, boolean wasCertain) {
-        CompletableFuture<Boolean> released = commands.releaseAll(some, end, wasCertain);
+    /** Takes a release of some names. If it fails, the session would keep these locks, so it repeats the release. */
+    private CompletableFuture<Boolean> released(List<String> some, CompletableFuture<Boolean> released) {
         released.whenComplete((ok, failed) -> {
             if (failed != null && session != null) {
-                bound.keeper().owe(() -> commands.releaseAll(some, Deadline.afterMillis(RELEASING_MILLIS), false));
+                core.releases.fails(commands);
+                bound.keeper().owe(() -> commands.isInUse(some)
+                        ? CompletableFuture.failedFuture(new Unanswered("its owner has come again", null))
+                        : commands.releaseAllAgain(some, Deadline.afterMillis(Releases.REPAYING_MILLIS)));
             }
         });
         return released;
@@ -387,6 +387,11 @@ public final class Hold implements AutoCloseable {
 
     private synchronized boolean isReleased() {
         return state == State.RELEASED;
+    }
+
+    /** Returns whether this owner has this side of the name by this hold. */
+    boolean isOf(String owner, String name, String side) {
+        return commands.owner.equals(owner) && request.mode.side.equals(side) && commands.names().contains(name);
     }
 
     /** Returns whether the hold was granted for one name. */
@@ -415,8 +420,9 @@ public final class Hold implements AutoCloseable {
             bound.keeper().leave(bound);
         }
         CompletableFuture<Boolean> released = report.releasing(
-                released(commands.names(), lapse, wasCertain).thenApply(all -> all && wasHeld));
-        released.whenComplete((ok, failed) -> {
+                released(commands.names(), commands.releaseAll(commands.names(), lapse, wasCertain))
+                        .thenApply(all -> all && wasHeld));
+        return patiently(released.whenComplete((ok, failed) -> {
             if (own != null && failed == null) {
                 own.giveBack();
             } else if (own != null) {
@@ -427,8 +433,7 @@ public final class Hold implements AutoCloseable {
             if (isEnteredLate()) {
                 commands.releaseLate();
             }
-        });
-        return patiently(released);
+        }));
     }
 
     /** Lets the caller wait for a release for the patience only. Its repeats continue until the lease ends. */
@@ -629,10 +634,11 @@ public final class Hold implements AutoCloseable {
             commands.releaseLate();
         }
         if (isKept) {
-            released(commands.names(), Deadline.afterMillis(RELEASING_MILLIS), false);
+            List<String> names = commands.names();
+            released(names, commands.releaseAllAgain(names, Deadline.afterMillis(Releases.REPAYING_MILLIS)));
         } else if (commands.names().size() > 1) {
             // Releases the other locks of the set.
-            commands.releaseAll(commands.names(), lapse(), false);
+            commands.releaseAllAgain(commands.names(), lapse());
         }
         told.forEach(listener -> core.tell(() -> listener.accept(loss)));
         return loss;

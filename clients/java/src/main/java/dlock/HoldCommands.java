@@ -5,19 +5,19 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.function.Function;
 
 /** The commands on a hold. Of several locks, each command is sent once for each name. */
 final class HoldCommands {
-    /** How long after its end the last commands of a connection may be executed: on the same machine, and at most. */
-    private static final long[] SEES_AN_END_MILLIS = {20, 1000};
-
     final Core core;
     final Request request;
     final String owner;
     final long token;
     /** The names that are not released. */
     private volatile List<String> names;
+    /** Whether the owner has entered the same grant again after its release failed. */
+    private volatile boolean isEnteredAgain;
 
     HoldCommands(Core core, Request request, String owner, long token) {
         this.core = core;
@@ -148,15 +148,54 @@ final class HoldCommands {
      * @param wasCertain the hold was certain before: then a repeat that finds nothing finds what the first copy has done
      */
     CompletableFuture<Boolean> releaseAll(List<String> some, Deadline lapsed, boolean wasCertain) {
+        return releaseAll(some, lapsed, wasCertain, false);
+    }
+
+    /** Releases them some time after the end of the hold: its owner may have the lock again, with the same token. */
+    CompletableFuture<Boolean> releaseAllAgain(List<String> some, Deadline lapsed) {
+        return releaseAll(some, lapsed, false, true);
+    }
+
+    private CompletableFuture<Boolean> releaseAll(
+            List<String> some, Deadline lapsed, boolean wasCertain, boolean isAgain) {
         List<CompletableFuture<Boolean>> all = new ArrayList<>();
         for (String name : some) {
             byte[][] command =
                     Words.command("DLOCK.RELEASE", name, owner, request.mode.side, "ALL", "TOKEN", token);
-            all.add(core.repeat(name, command, lapsed)
-                    .thenApply(answer -> answer.reply != null || answer.repeated && wasCertain && !lapsed.hasPassed())
+            AtomicBoolean again = new AtomicBoolean(isAgain);
+            // After an answer, no hold has this token, and a late copy finds nothing.
+            CompletableFuture<Void> over = new CompletableFuture<>();
+            all.add(core.repeat(() -> again.getAndSet(true)
+                            ? releaseAgain(name, command, over)
+                            : core.releases.send(owner, name, command, over), lapsed)
+                    .thenApply(answer -> {
+                        over.complete(null);
+                        return answer.reply != null || answer.repeated && wasCertain && !lapsed.hasPassed();
+                    })
                     .exceptionally(failed -> nilIfGone(failed, false)));
         }
         return Futures.all(all).thenApply(done -> all.stream().allMatch(CompletableFuture::join));
+    }
+
+    /** Repeats a release. If the owner has entered the same grant again, the release of that hold is the answer. */
+    private CompletableFuture<Object> releaseAgain(String name, byte[][] command, CompletableFuture<Void> over) {
+        core.releases.fails(this);
+        return isEnteredAgain
+                ? CompletableFuture.completedFuture(0L)
+                : core.releases.sendAgain(owner, name, request.mode.side, command, over);
+    }
+
+    /** Notes that a hold begins, perhaps of the same grant. */
+    void entered(HoldCommands hold) {
+        if (hold != this && hold.token == token && hold.owner.equals(owner)
+                && hold.request.mode.side.equals(request.mode.side) && hold.names.equals(names)) {
+            isEnteredAgain = true;
+        }
+    }
+
+    /** Returns whether the owner has one of these names again, by another grant, or asks for it. */
+    boolean isInUse(List<String> some) {
+        return !isEnteredAgain && some.stream().anyMatch(name -> core.isInUse(owner, name, request.mode.side));
     }
 
     /** Releases one entry, or some of the permits. Completes with the reply, and with whether a copy had no answer. */
@@ -180,27 +219,7 @@ final class HoldCommands {
      * hold.
      */
     void releaseLate() {
-        for (String name : request.names) {
-            for (long pause : SEES_AN_END_MILLIS) {
-                releaseLate(name, pause);
-            }
-        }
-    }
-
-    /**
-     * Releases such a hold once. A thread that still holds the other side of a lock for readers and writers may have
-     * acquired this side again under the same owner: as long as the owner has a hold of the name, the release is put
-     * off.
-     */
-    private void releaseLate(String name, long pause) {
-        Futures.after(pause).thenRun(() -> {
-            if (core.holds(owner, name)) {
-                releaseLate(name, SEES_AN_END_MILLIS[1]);
-            } else {
-                byte[][] command = Words.command("DLOCK.RELEASE", name, owner, request.mode.side, "ALL");
-                core.repeat(name, command, core.patience());
-            }
-        });
+        core.releases.late(owner, request);
     }
 
     /** Releases a hold that this owner got instead of this one. Never fails. */
@@ -244,7 +263,7 @@ final class HoldCommands {
     }
 
     /** A key of another type has no such hold. */
-    private static <T> T nilIfGone(Throwable failed, T nil) {
+    static <T> T nilIfGone(Throwable failed, T nil) {
         Throwable reason = Futures.cause(failed);
         if (reason instanceof ServerException && ((ServerException) reason).code().equals("WRONGTYPE")) {
             return nil;

@@ -72,24 +72,28 @@ final class ThreadLock {
     }
 
     private Hold await(Granting granting) {
+        Hold hold = null;
         try {
-            return granting.await();
+            hold = granting.await();
+            return hold;
         } finally {
-            settle(granting);
+            settle(granting, hold);
         }
     }
 
     private Hold awaitInterruptibly(Granting granting) throws InterruptedException {
+        Hold hold = null;
         try {
-            return granting.awaitInterruptibly();
+            hold = granting.awaitInterruptibly();
+            return hold;
         } finally {
-            settle(granting);
+            settle(granting, hold);
         }
     }
 
     /** Gives the thread another owner name if a request under the present one may still be executed. */
-    private void settle(Granting granting) {
-        if (granting.isUnsettled()) {
+    private void settle(Granting granting, Hold hold) {
+        if (granting.isUnsettled(hold != null)) {
             core.currentOwner().leaveUnsettled();
         }
     }

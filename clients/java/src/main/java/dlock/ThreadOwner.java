@@ -34,26 +34,31 @@ final class ThreadOwner {
      * Returns the owner name for an acquisition. All locks that the thread holds at a time have the same owner, so that
      * the server can find deadlocks. A thread that holds nothing gets a new owner name, and so does one with an
      * unanswered request: a late copy of that request then cannot affect the new hold. The read side and the write side
-     * of a lock have the same owner, so that upgrades and downgrades work.
+     * of a lock have the same owner, so that upgrades and downgrades work. After a hold that is lost, and not left, the
+     * other side gets a new owner: releases of the lost one may still come.
      *
      * @param request a request without the names that the thread already holds on the same side
      */
     String nameFor(Request request) {
+        boolean isLost = false;
         for (Granted granted : grants) {
-            if (request.names.stream().anyMatch(granted.uses::containsKey)) {
-                return granted.hold.owner();
+            if (granted.hasSome(request)) {
+                if (granted.hold.isLive()) {
+                    return granted.hold.owner();
+                }
+                isLost = true;
             }
         }
-        if (grants.isEmpty() || unsettled) {
+        if (grants.isEmpty() || unsettled || isLost) {
             name = names.get();
             unsettled = false;
         }
         return name;
     }
 
-    /** Returns whether a hold of this thread has one of the names, on either side. */
+    /** Returns whether a hold of this thread, which is not lost, has one of the names, on either side. */
     boolean hasSome(Request request) {
-        return grants.stream().anyMatch(granted -> request.names.stream().anyMatch(granted.uses::containsKey));
+        return grants.stream().anyMatch(granted -> granted.hasSome(request) && granted.hold.isLive());
     }
 
     /** Records that a request of this thread was not answered: the next acquisition gets a new owner name. */
@@ -132,8 +137,12 @@ final class ThreadOwner {
             hold.names().forEach(name -> uses.put(name, 0));
         }
 
+        boolean hasSome(Request request) {
+            return request.names.stream().anyMatch(uses::containsKey);
+        }
+
         boolean covers(Request request) {
-            return side.equals(request.mode.side) && request.names.stream().anyMatch(uses::containsKey);
+            return side.equals(request.mode.side) && hasSome(request);
         }
 
         void use(List<String> some, int change) {
