@@ -197,6 +197,7 @@ final class Acquisition {
             connection = null;
         }
         note(refused);
+        noteOthers(at);
         if (refused != null && !(Futures.cause(refused) instanceof ServerException)) {
             if (!(Futures.cause(refused).getCause() instanceof ServerException)) {
                 limits.heard(at.answered());
@@ -217,6 +218,13 @@ final class Acquisition {
     /** Notes how a copy that was sent has ended. */
     private void note(Throwable failed) {
         if (failed != null && Unanswered.mayBeExecuted(Futures.cause(failed))) {
+            leaveCopy();
+        }
+    }
+
+    /** Notes whether a connection has sent other copies that have no answer. */
+    private void noteOthers(DedicatedConnection at) {
+        if (at.isCopied()) {
             leaveCopy();
         }
     }
@@ -273,7 +281,10 @@ final class Acquisition {
             }
         }
         if (left != null) {
-            left.leave(isOwnerFresh ? releases(null) : List.of()).thenAccept(this::undo);
+            left.leave(isOwnerFresh ? releases(null) : List.of()).thenAccept(token -> {
+                noteOthers(left);
+                undo(token);
+            });
         } else if (mayBeLeft || isCopied()) {
             undo(null);
         } else {

@@ -19,6 +19,11 @@ interface DedicatedConnection {
      */
     CompletableFuture<Object> request(LongFunction<byte[][]> command, Limits limit, boolean waits);
 
+    /** Returns whether another copy of the request, sent here, has no answer and may still be executed. */
+    default boolean isCopied() {
+        return false;
+    }
+
     /** Sends a command that does not wait. */
     default CompletableFuture<Object> ask(byte[][] command) {
         return ask(command, 0);

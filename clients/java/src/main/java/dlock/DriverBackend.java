@@ -88,6 +88,13 @@ final class DriverBackend implements Backend {
         return new Unanswered("the driver failed: " + thrown, thrown);
     }
 
+    /** Returns whether a call has no answer, so that it may still be executed. */
+    private static boolean isUnanswered(CompletableFuture<Object> call) {
+        return !call.isDone() || call
+                .handle((reply, failed) -> failed != null && Unanswered.mayBeExecuted(Futures.cause(failed)))
+                .join();
+    }
+
     /**
      * Waits with calls that are shorter than the driver's read timeout. Each call repeats the request before the
      * previous call ends, and so takes over its place in the queue.
@@ -126,7 +133,7 @@ final class DriverBackend implements Backend {
                 }
                 block = end.isNever() ? longestMillis : Math.min(end.block(), longestMillis);
                 number = ++last;
-                calls.removeIf(CompletableFuture::isDone);
+                calls.removeIf(before -> !isUnanswered(before));
                 call = DriverBackend.this.ask(key, command.apply(block));
                 calls.add(call);
             }
@@ -159,6 +166,11 @@ final class DriverBackend implements Backend {
             } else {
                 next();
             }
+        }
+
+        @Override
+        public synchronized boolean isCopied() {
+            return calls.stream().anyMatch(DriverBackend::isUnanswered);
         }
 
         @Override

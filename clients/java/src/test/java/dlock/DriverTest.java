@@ -14,10 +14,13 @@ import java.net.Socket;
 import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.Deque;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentLinkedDeque;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.stream.Stream;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
@@ -150,6 +153,45 @@ final class DriverTest {
         lock.unlock();
         assertEquals(before + 2, pool.failed.get());
         assertTrue(server.isFree("fails"));
+    }
+
+    /** The first call of a wait fails behind the second one, which has taken over its place, and arrives later. */
+    @Test
+    void a_call_that_fails_behind_the_next_one_and_arrives_late_leaves_nothing() throws Exception {
+        Lease lease = Lease.fixed(Duration.ofMinutes(10));
+        for (boolean isGranted : new boolean[] {true, false}) {
+            String name = "behind:" + isGranted;
+            CompletableFuture<byte[][]> first = new CompletableFuture<>();
+            CountDownLatch second = new CountDownLatch(1);
+            Driver fails = words -> {
+                boolean waits = Stream.of(words).anyMatch(word -> Words.text(word).equals("BLOCK"));
+                if (waits && first.complete(words)) {
+                    second.await();
+                    throw new IOException("Read timed out");
+                }
+                if (waits) {
+                    second.countDown();
+                }
+                return pool.call(words);
+            };
+            Duration longest = Duration.ofMillis(1600);
+            try (DLockClient over = DLockClient.builder().driver(fails).longestWait(longest).connect()) {
+                server.run("DLOCK.ACQUIRE", name, "other");
+                DLock lock = over.lock(name).withLease(lease);
+                CompletableFuture<Optional<Hold>> asked = lock.tryAcquireAsync(Duration.ofSeconds(isGranted ? 20 : 3));
+                second.await();
+                if (isGranted) {
+                    server.untilWaiting(name, 1);
+                    server.run("DLOCK.RELEASE", name, "other");
+                    asked.get(20, TimeUnit.SECONDS).orElseThrow().release();
+                } else {
+                    assertEquals(Optional.empty(), asked.get(20, TimeUnit.SECONDS));
+                    server.run("DLOCK.RELEASE", name, "other");
+                }
+                pool.call(first.join());
+                soon("nobody has it", () -> server.isFree(name));
+            }
+        }
     }
 
     /** The pool plays a client that follows Sentinel: some time after the failover, it connects to the new primary. */
