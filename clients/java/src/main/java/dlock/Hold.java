@@ -340,6 +340,9 @@ public final class Hold implements AutoCloseable {
         }
         keeping.end();
         core.forget(this);
+        if (isEnteredLate()) {
+            Futures.after(millis).thenRun(commands::releaseLate);
+        }
         return report.releasing(commands.leaveTo(millis));
     }
 

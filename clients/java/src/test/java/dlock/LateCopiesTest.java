@@ -249,4 +249,16 @@ final class LateCopiesTest {
         closed.get(20, TimeUnit.SECONDS);
         assertTrue(server.isFree("job"));
     }
+
+    @Test
+    void a_late_copy_of_a_lock_that_stays_for_a_moment_leaves_nothing() throws Exception {
+        DLock lock = client.lock("job").withLease(FOR_LONG).withAtLeast(Duration.ofSeconds(1));
+        CompletableFuture<Void> dropped = drops("DLOCK.RACQUIRE");
+        lock.lock();
+        dropped.get(20, TimeUnit.SECONDS);
+        lock.unlock();
+        soon("its time is over", () -> server.isFree("job"));
+        arrives("racquire");
+        soon("nobody has it", () -> server.isFree("job"));
+    }
 }
