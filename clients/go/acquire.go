@@ -483,13 +483,17 @@ func (a *acquisition) settle() {
 		}
 		commands = append(commands, a.target.releaseAll(owner)...)
 	}
-	c, key, kept, parted := a.client, a.target.keys[0], a.usesSession(), a.parted
+	c, key, kept, parted, strays := a.client, a.target.keys[0], a.usesSession(), a.parted, a.strays()
 	c.behind(func() {
 		until := time.Now().Add(step)
 		for _, each := range parted {
-			each.awaitEnd(c.last, until)
+			// A server that has closed a connection grants nothing to it any more.
+			if each.awaitEnd(c.last, until) {
+				strays--
+			}
 		}
-		// A server that has closed a connection grants nothing to it any more.
-		c.releaseBehind(key, commands, kept)
+		if !c.releaseBehind(key, commands, kept) && strays > 0 {
+			c.releaseLate(key, commands, kept, time.Time{})
+		}
 	})
 }

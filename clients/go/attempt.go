@@ -225,11 +225,14 @@ func (a *attempt) rest() cleanup {
 	switch {
 	case !a.since.IsZero():
 		return releases
-	case len(a.copies) > 0 || a.forsaken > 0:
+	case a.strays() > 0:
 		return leaves
 	}
 	return cleansNothing
 }
+
+// strays returns how many copies of requests have no answer.
+func (a *attempt) strays() int { return len(a.copies) + a.forsaken }
 
 // forsakes makes the copies those of a former owner.
 func (a *attempt) forsakes() {

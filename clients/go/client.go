@@ -101,7 +101,8 @@ func (s *settings) terms(options []Option) (terms, error) {
 }
 
 // Close ends the client: it releases the locks that it still holds, as far as the server answers within a second, ends
-// what goes on in the background, and closes the connections. Waiting acquisitions end with [ErrClosed].
+// what goes on in the background, and closes the connections. Waiting acquisitions end with [ErrClosed]. If a request got
+// no answer a moment ago, Close stays for up to a second, to release what a late copy of the request may take.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if c.closed {

@@ -77,7 +77,7 @@ func (a *acquisition) unconfirmed(number int, err error) (turn, error) {
 		a.client.sessions.ended(a.bound)
 		return a.refused(now, number), err
 	case isOverwritten(err):
-		return a.gone(now), nil
+		return a.vanished(), nil
 	case isAnswer(err) && !writesNothing(err), errors.Is(err, ErrClosed):
 		a.cause = err
 		return a.failed(number), err

@@ -165,9 +165,9 @@ func (c *conn) part(commands []command) bool {
 	return true
 }
 
-// awaitEnd waits until the server has closed a connection after `part`, or until ctx or the time ends. A server that
-// has closed the connection executes no more of its commands.
-func (c *conn) awaitEnd(ctx context.Context, until time.Time) {
+// awaitEnd waits until the server has closed a connection after `part`, or until ctx or the time ends. Returns false if
+// the time has ended. A server that has closed the connection executes no more of its commands.
+func (c *conn) awaitEnd(ctx context.Context, until time.Time) bool {
 	stop := context.AfterFunc(ctx, c.close)
 	defer stop()
 	defer c.close()
@@ -176,9 +176,10 @@ func (c *conn) awaitEnd(ctx context.Context, until time.Time) {
 		// A context that ended may have moved the deadline: then the wait goes on.
 		c.SetDeadline(until)
 		if _, err := io.Copy(io.Discard, w.Conn); !errors.Is(err, os.ErrDeadlineExceeded) {
-			return
+			return true
 		}
 	}
+	return false
 }
 
 // isClean returns whether the connection can be used for other commands.

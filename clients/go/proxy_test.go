@@ -101,12 +101,19 @@ func (p *proxy) awaitSound() {
 type kept struct {
 	from    []byte
 	arrives chan struct{}
+	// The client's connection ends at once.
+	breaks bool
 }
 
 // keepFrom holds back the next command with this word, and what follows on the same connection, until the function that
 // keepFrom returns is called.
-func (p *proxy) keepFrom(word string) (arrives func()) {
-	k := &kept{[]byte(word), make(chan struct{})}
+func (p *proxy) keepFrom(word string) (arrives func()) { return p.keep(word, false) }
+
+// breaksAt does what keepFrom does, and ends the client's connection: the command gets no answer, and arrives late.
+func (p *proxy) breaksAt(word string) (arrives func()) { return p.keep(word, true) }
+
+func (p *proxy) keep(word string, breaks bool) (arrives func()) {
+	k := &kept{[]byte(word), make(chan struct{}), breaks}
 	p.keeps.Store(k)
 	return func() { close(k.arrives) }
 }
@@ -132,6 +139,9 @@ func (p *proxy) pass(client net.Conn) {
 				break
 			}
 			if k := p.keeps.Load(); k != nil && bytes.Contains(buffer[:n], k.from) && p.keeps.CompareAndSwap(k, nil) {
+				if k.breaks {
+					client.Close()
+				}
 				<-k.arrives
 			}
 			p.awaitSound()

@@ -44,8 +44,9 @@ func (l *Lock) unlock(ctx context.Context) error {
 	defer end()
 	commands := l.farewell()
 	replies, unread, err := l.client.ask(patient, l.target.keys[0], until, commands...)
-	if l.isOpen && l.terms.atLeast == 0 {
-		l.releaseLate(kept)
+	if l.isOpen {
+		c := l.client
+		c.behind(func() { c.releaseLate(l.target.keys[0], l.target.releaseAll(l.owner), kept, l.stays) })
 	}
 	switch {
 	case err != nil && !isAnswer(err) && limitOf(ctx) != nil:
@@ -120,32 +121,46 @@ func (l *Lock) releaseBehind(commands []command, kept bool) {
 // How long after the end of its connection a command may be executed: on the same machine, and at most.
 var seesAnEnd = [...]time.Duration{20 * time.Millisecond, time.Second}
 
-// releaseLate releases in the background what a late copy of the request takes after the release of the lock.
-func (l *Lock) releaseLate(kept bool) {
-	c := l.client
-	if !c.begins() {
-		return
-	}
-	defer c.work.Done()
-	c.behind(func() {
-		for _, pause := range seesAnEnd {
-			select {
-			case <-time.After(pause):
-			case <-c.ctx.Done():
-			}
-			c.releaseBehind(l.target.keys[0], l.target.releaseAll(l.owner), kept)
+// [Client.Close] leaves this much of that time: a second after its begin, it may end all that goes on.
+const closingPause = 800 * time.Millisecond
+
+// releaseLate releases what late copies of a request take after the release of the lock, but nothing before `stays`.
+func (c *Client) releaseLate(key string, commands []command, kept bool, stays time.Time) {
+	for _, pause := range seesAnEnd {
+		c.awaitCopies(pause, kept && !c.borrows())
+		if time.Now().After(stays) && c.releaseBehind(key, commands, kept) {
+			return
 		}
-	})
+	}
+}
+
+// awaitCopies pauses. If the client is closed, the copies that name its session (`named`) can take nothing any more.
+func (c *Client) awaitCopies(pause time.Duration, named bool) {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return
+	case <-c.ctx.Done():
+	}
+	if !named {
+		select {
+		case <-timer.C:
+		case <-time.After(closingPause):
+		}
+	}
 }
 
 // releaseBehind releases holds in the background: no caller waits for the release. If no server executes it, they end
-// with their leases. A session would keep its holds (`kept`), so it has to go on trying.
-func (c *Client) releaseBehind(key string, commands []command, kept bool) {
+// with their leases. A session would keep its holds (`kept`), so it goes on trying: then the result is true.
+func (c *Client) releaseBehind(key string, commands []command, kept bool) (owed bool) {
 	_, _, err := c.ask(c.last, key, time.Now().Add(cleanupLimit), commands...)
 	if err == nil || isAnswer(err) && !writesNothing(err) || !kept || c.ctx.Err() != nil {
-		return
+		return false
 	}
-	if p, err := c.poolOf(c.last, key, false, time.Now().Add(step)); err == nil {
+	p, err := c.poolOf(c.last, key, false, time.Now().Add(step))
+	if err == nil {
 		c.sessions.owe(p, key, commands)
 	}
+	return err == nil
 }
