@@ -10,7 +10,10 @@ namespace Dlock;
  */
 final class Debts
 {
-    /** @var array<int, array{key: string, arguments: list<string|int>, until: float}> */
+    /** How long after the end of its connection a command may be executed, in seconds. */
+    private const LATE = 1.0;
+
+    /** @var array<int, array{key: string, arguments: list<string|int>, until: float, again: float}> */
     private array $owed = [];
 
     private int $last = 0;
@@ -33,7 +36,7 @@ final class Debts
     public function owe(string $key, array $arguments, float $until): int
     {
         $this->process = getmypid();
-        $this->owed[++$this->last] = ['key' => $key, 'arguments' => $arguments, 'until' => $until];
+        $this->owed[++$this->last] = ['key' => $key, 'arguments' => $arguments, 'until' => $until, 'again' => 0];
 
         return $this->last;
     }
@@ -46,6 +49,30 @@ final class Debts
         } else {
             unset($this->owed[$number]);
         }
+    }
+
+    /**
+     * Says that a copy of the command, or of the release, got no answer, and may be executed later: the calls of `repay`
+     * send the release again, until one does so LATE from now.
+     */
+    public function repeat(int $number): void
+    {
+        if (isset($this->owed[$number])) {
+            $this->owed[$number]['again'] = Driver::now() + self::LATE;
+        }
+    }
+
+    /**
+     * Returns whether a recorded release would end the next hold of its owner. One with ALL and TOKEN ends no other
+     * hold.
+     */
+    public function wouldEnd(string $key, string $owner): bool
+    {
+        $now = microtime(true);
+        $ends = fn (array $debt) => $debt['key'] === $key && $debt['arguments'][0] === $owner && $debt['until'] > $now
+            && [] !== array_diff(['ALL', 'TOKEN'], $debt['arguments']);
+
+        return $this->process === getmypid() && [] !== array_filter($this->owed, $ends);
     }
 
     /**
@@ -63,21 +90,25 @@ final class Debts
     private function send(): void
     {
         try {
-            while ($this->owed) {
-                $first = array_key_first($this->owed);
-                ['key' => $key, 'arguments' => $arguments, 'until' => $until] = $this->owed[$first];
-                if ($until > microtime(true)) {
-                    $this->driver->call('DLOCK.RELEASE', $key, $arguments);
+            foreach (array_keys($this->owed) as $number) {
+                if (!isset($this->owed[$number])) {
+                    continue; // A signal handler has used the same store meanwhile.
                 }
-                unset($this->owed[$first]);
+                ['key' => $key, 'arguments' => $arguments, 'until' => $until, 'again' => $again] = $this->owed[$number];
+                $isOver = $until <= microtime(true);
+                $isLast = $isOver || $again <= Driver::now();
+                $isOver || $this->driver->call('DLOCK.RELEASE', $key, $arguments);
+                if ($isLast) {
+                    unset($this->owed[$number]);
+                }
             }
         } catch (ServerError) {
-            unset($this->owed[$first]); // The server refuses the release: the hold ends with its lease.
+            unset($this->owed[$number]); // The server refuses the release: the hold ends with its lease.
         } catch (\Exception $e) {
             if (!Driver::isUnanswered($e)) {
                 throw $e; // A signal handler has thrown it.
             }
-            // The next call of `repay` sends this release again.
+            $this->repeat($number);
         }
     }
 }

@@ -210,6 +210,9 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         }
         $state = self::state($key);
         $owner = $isLeft ? Driver::newOwner() : $state['owner'] ?? Driver::newOwner();
+        if ($this->debts->wouldEnd((string) $key, $owner)) {
+            throw new LockStorageException('an earlier request of this owner got no answer, and is still being undone');
+        }
         $debt = $this->debts->owe((string) $key, [$owner, $mode, 'ALL'], \INF);
         $former = null;
         try {
@@ -227,6 +230,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
             try {
                 null === $former || $this->debts->settle($former);
                 $this->debts->settle($debt, microtime(true) + $this->initialTtl);
+                $this->debts->repeat($debt);
                 $this->debts->repay();
             } finally {
                 self::restore($key, $state);
@@ -332,7 +336,8 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     /** Releases what may have been granted: now or, if that gets no answer, with a later call. */
     private function giveUp(Key $key, string $owner, string $mode): void
     {
-        $this->debts->owe((string) $key, [$owner, $mode, 'ALL'], microtime(true) + $this->initialTtl);
+        $debt = $this->debts->owe((string) $key, [$owner, $mode, 'ALL'], microtime(true) + $this->initialTtl);
+        $this->debts->repeat($debt);
         $this->debts->repay();
     }
 

@@ -158,6 +158,50 @@ function losing(string $word, string $server): array
     return [$pid, $port];
 }
 
+/**
+ * Starts a relay in front of a server. Each fault happens once, in this order: at a command with the first word, the
+ * relay ends the connection. It passes the command on after the next command with the second word, or half a second
+ * later; never if that word is empty.
+ *
+ * @param list<array{string, string}> $faults the two words of each fault
+ *
+ * @return array{int, int} the process and the port
+ */
+function failing(array $faults, string $server): array
+{
+    $listener = stream_socket_server('tcp://127.0.0.1:0');
+    $port = (int) explode(':', stream_socket_get_name($listener, false))[1];
+    $pid = elsewhere(function () use ($listener, $faults, $server) {
+        $kept = '';
+        $passes = function () use (&$kept, $server) {
+            $to = stream_socket_client("tcp://$server");
+            fwrite($to, $kept);
+            fread($to, 65536);
+            $kept = '';
+        };
+        for (; $from = stream_socket_accept($listener, 30); fclose($from)) {
+            $to = stream_socket_client("tcp://$server");
+            while ('' !== ($words = (string) fread($from, 65536))) {
+                if ($faults && str_contains($words, $faults[0][0])) {
+                    [, $after] = array_shift($faults);
+                    [$kept, $began] = ['' === $after ? '' : $words, microtime(true)];
+                    break;
+                }
+                '' === $kept || microtime(true) - $began < 0.5 || $passes();
+                fwrite($to, $words);
+                $reply = fread($to, 65536);
+                '' === $kept || !str_contains($words, $after) || $passes();
+                fwrite($from, $reply);
+            }
+        }
+
+        return true;
+    });
+    fclose($listener);
+
+    return [$pid, $port];
+}
+
 /** Returns a port where nobody listens, and that no other suite takes as long as this process runs: see CONTRIBUTING.md. */
 function free_port(): int
 {

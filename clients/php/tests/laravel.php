@@ -248,6 +248,24 @@ $tests = [
         posix_kill($pid, \SIGKILL);
         succeeds($pid);
     },
+    'a named owner acquires nothing that an earlier release would end' => function (string $name) {
+        global $client;
+        $faults = [['ACQUIRE', ''], ['RELEASE', ''], ['RELEASE', '']];
+        [$pid, $port] = failing($faults, getenv('DLOCK_TEST_HOST').':'.getenv('DLOCK_TEST_PORT'));
+        $lock = new DlockLock(Driver::of(clients($port)[$client]), "app:cache:$name", 60, "$name:me");
+        throws(Exception::class, fn () => $lock->get());
+        until('it is acquired', function () use ($lock) {
+            try {
+                return $lock->get();
+            } catch (Exception) {
+                return false;
+            }
+        });
+        check(!$lock->get(), 'the owner has it already');
+        check(null !== info($name, 'mode'), 'it is still held');
+        posix_kill($pid, \SIGKILL);
+        succeeds($pid);
+    },
     'a release whose reply is lost is told as no answer' => function (string $name) {
         global $client;
         [$pid, $port] = losing('RELEASE', getenv('DLOCK_TEST_HOST').':'.getenv('DLOCK_TEST_PORT'));

@@ -14,6 +14,7 @@ use Symfony\Component\Lock\Exception\LockAcquiringException;
 use Symfony\Component\Lock\Exception\LockConflictedException;
 use Symfony\Component\Lock\Exception\LockExpiredException;
 use Symfony\Component\Lock\Exception\LockReleasingException;
+use Symfony\Component\Lock\Exception\LockStorageException;
 use Symfony\Component\Lock\Key;
 use Symfony\Component\Lock\LockFactory;
 use Symfony\Component\Lock\Store\CombinedStore;
@@ -62,6 +63,14 @@ function waiters(string $name): int
     $info = connected()->rawCommand('DLOCK.INFO', $name);
 
     return $info ? $info[array_search('waiters', $info, true) + 1] : 0;
+}
+
+/** Returns how many requests the server has granted. */
+function grants(): int
+{
+    preg_match('/^dlock_grants:(\d+)/m', connected()->rawCommand('INFO', 'dlock'), $found);
+
+    return (int) $found[1];
 }
 
 $tests = [
@@ -650,6 +659,48 @@ $tests = [
         check($key->isExpired(), 'the key claims nothing');
         store()->save(new Key($name)); // Throws if the lock is not free.
         throws(InvalidTtlException::class, fn () => store()->putOffExpiration($key, 0));
+    },
+    'a request without an answer that arrives late leaves no hold' => function (string $name) {
+        foreach (['phpredis', 'predis'] as $kind) {
+            $server = getenv('DLOCK_TEST_HOST').':'.getenv('DLOCK_TEST_PORT');
+            [$pid, $port] = failing([['WLOCK', 'half a second later']], $server);
+            $client = clients($port)[$kind] ?? null;
+            if (null !== $client) {
+                $store = new DlockStore($client);
+                throws(Exception::class, fn () => $store->save(new Key("$name:$kind")));
+                $before = grants();
+                usleep(600000);
+                $store->save(new Key("$name:$kind:other"));
+                check(2 === grants() - $before, "$kind: the request has arrived");
+                check(!connected()->exists("$name:$kind"), "$kind: it leaves no hold");
+            }
+            posix_kill($pid, \SIGKILL);
+            pcntl_waitpid($pid, $status);
+        }
+    },
+    'the release of an upgrade that got no answer does not end the next one' => function (string $name) {
+        $server = getenv('DLOCK_TEST_HOST').':'.getenv('DLOCK_TEST_PORT');
+        $releases = ['lost' => [['RELEASE', ''], ['RELEASE', '']], 'late' => [['RELEASE', 'WLOCK']]];
+        foreach ($releases as $fault => $faults) {
+            [$pid, $port] = failing([['WLOCK', ''], ...$faults], $server);
+            $store = new DlockStore(clients($port)['phpredis']);
+            $store->saveRead($key = new Key("$name:$fault"));
+            throws(Exception::class, fn () => $store->save($key));
+            until("$fault: the upgrade", function () use ($store, $key) {
+                try {
+                    $store->save($key);
+
+                    return true;
+                } catch (RedisException|LockStorageException) {
+                    return false;
+                }
+            });
+            $store->putOffExpiration($key, 300); // The store sends what it owes with each call.
+            $store->putOffExpiration($key, 300);
+            check($store->exists($key), "$fault: the lock is still held");
+            posix_kill($pid, \SIGKILL);
+            pcntl_waitpid($pid, $status);
+        }
     },
     'invalid arguments are refused' => function (string $name) {
         throws(InvalidTtlException::class, fn () => store(0));

@@ -88,6 +88,7 @@ final class DlockLock extends Lock
             $this->debts->settle($debt);
             throw $e;
         } catch (\Throwable $e) {
+            $this->debts->repeat($debt);
             $this->leaveOwner();
             throw $e;
         }
@@ -183,7 +184,7 @@ final class DlockLock extends Lock
         try {
             $isHeld = $this->refresh();
         } catch (\Throwable $e) {
-            $this->giveUp();
+            $this->giveUp($debt);
             throw $e;
         }
         $this->debts->settle($debt);
@@ -204,6 +205,9 @@ final class DlockLock extends Lock
     private function ask(array $block): mixed
     {
         $this->debts->repay();
+        if ($this->debts->wouldEnd($this->name, $this->owner)) {
+            throw new ServerError('an earlier request of this owner got no answer, and is still being undone');
+        }
         $lease = 1000 * ($this->seconds ?: self::LONGEST);
         $words = [$this->owner, 'PX', $lease, 'REQUEST', bin2hex(random_bytes(8)), ...$block];
         $debt = $this->owe();
@@ -219,7 +223,7 @@ final class DlockLock extends Lock
             return str_starts_with($e->getMessage(), 'DEADLOCK ') ? null : throw $e;
         } catch (\Throwable $e) {
             // The lock may have been granted nevertheless.
-            $this->giveUp();
+            $this->giveUp($debt);
             throw $e;
         }
         $this->debts->settle($debt);
@@ -227,10 +231,11 @@ final class DlockLock extends Lock
         return $token;
     }
 
-    /** Releases all that is owed. */
-    private function giveUp(): void
+    /** Releases all that is owed: `$debt` releases what the last command may get later. */
+    private function giveUp(int $debt): void
     {
         $this->token = null;
+        $this->debts->repeat($debt);
         $this->leaveOwner();
         $this->debts->repay();
     }
