@@ -11,7 +11,7 @@ use redis::{Cmd, ConnectionInfo};
 use tokio::sync::{Notify, watch};
 
 use crate::heartbeat::{Duty, Heartbeat};
-use crate::options::Upgrade;
+use crate::upgrade::Upgrade;
 use crate::validity::{Command, State, Validity, end};
 
 /// Releases that failed.

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use crate::binding::{BoundHold, Ticket};
 use crate::named::Binding;
-use crate::options::{Keep, Mode, Replicas, Terms, Upgrade, Upgrades};
+use crate::options::{Keep, Mode, Replicas, Terms};
 use crate::quorum::kept::Kept;
 use crate::session::Session;
+use crate::upgrade::{Upgrade, Upgrades};
 
 /// A lock that was granted.
 pub(crate) struct Grant {

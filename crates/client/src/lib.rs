@@ -52,6 +52,7 @@ mod semaphore;
 mod server;
 mod session;
 mod survey;
+mod upgrade;
 mod validity;
 mod watch;
 

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use super::Server;
 use crate::cleanup::Cleanups;
-use crate::options::Upgrade;
+use crate::upgrade::Upgrade;
 
 /// A release that is under way. A copy of it that arrives late might release the reader's next upgrade, which has the
 /// same owner and, if it enters the hold again, the same token. If the release gets no answer, the upgrade that it
