@@ -15,8 +15,13 @@ import pytest
 import redis
 
 import redis_dlock
-from kit import Kit, Took, command, info, soon
+import redis_dlock.asyncio
+from kit import Kit, Plain, Took, command, info, soon
+from redis_dlock.acquisition import Acquisition
 from redis_dlock.binding import Binding, Cap
+from redis_dlock.commands import Target
+from redis_dlock.limits import Limits
+from redis_dlock.validity import MARGIN
 from test_lost import is_lost, lost_already
 
 # On a busy machine, a holder may hear of the end of its lock this much before the server ends it, in seconds.
@@ -123,6 +128,80 @@ async def test_a_reentry_lasts_no_longer_than_the_cap(kit: Kit, client: redis.Re
         assert lock.remaining <= 4 - 1.5
         await asyncio.to_thread(soon, "the server ends it", lambda: not info(client, "job"))
         assert lock.remaining <= 0.001, "the server counts whole milliseconds"
+
+
+# A lock, and another one that its owner acquires: the mode, or the permits of a semaphore.
+SECOND: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "upgrade": ({"mode": "read"}, {"mode": "write"}),
+    "downgrade": ({"mode": "write"}, {"mode": "read"}),
+    "reader": ({"mode": "read"}, {"mode": "read"}),
+    "writer": ({"mode": "write"}, {"mode": "write"}),
+    "reentrant": ({"reentrant": True}, {"reentrant": True}),
+    "permits": ({"limit": 3}, {"limit": 3}),
+    "slot": ({"mode": "write"}, {"limit": 3, "slots": True}),
+}
+
+
+def made(kit: Kit, name: str, settings: dict[str, Any]) -> Any:
+    """Returns a lock, or a permit of a semaphore, that is not acquired yet."""
+    if "limit" not in settings:
+        return kit.extra(name, **settings)
+    own = kit.client()
+    plain = isinstance(own, Plain)
+    module: Any = redis_dlock if plain else redis_dlock.asyncio
+    permit = module.DSemaphore(own._inner if plain else own, name, **settings).permit()
+    return Plain(permit) if plain else permit
+
+
+@pytest.mark.parametrize(
+    "terms", [{"timeout": 4}, {"timeout": 4, "auto_renewal": True}, {"timeout": 4, "session": True}, {}],
+    ids=["lease", "renewed", "session", "session without a timeout"],
+)
+async def test_a_second_lock_of_an_owner_ends_at_the_cap_of_the_first(
+    kit: Kit, client: redis.Redis, terms: dict[str, Any]
+) -> None:
+    """The server gives the second one the earlier of the two caps, and its reply does not say so."""
+    firsts = {kind: made(kit, kind, {**first, **terms}) for kind, (first, _) in SECOND.items()}
+    began = time.monotonic()
+    with capped(client, 5000):
+        for first in firsts.values():
+            assert await first.acquire()
+    await asyncio.sleep(began + 3.5 - time.monotonic())
+    seconds = {kind: made(kit, kind, {**second, **terms}) for kind, (_, second) in SECOND.items()}
+    for kind, second in seconds.items():
+        assert await second.acquire(token=firsts[kind].owner, blocking=kind != "slot")
+        held = [hold for hold in info(client, kind, "FULL")["holds"] if hold["token"] == second.token]
+        assert second.remaining <= held[0]["ttl"] / 1000, kind
+    await asyncio.to_thread(soon, "the server ends all", lambda: not any(info(client, kind) for kind in SECOND))
+    assert [second.remaining for second in seconds.values()] == [0] * len(SECOND)
+
+
+async def test_an_upgrade_in_a_session_ends_at_the_cap_of_the_reader(kit: Kit, client: redis.Redis) -> None:
+    own = kit.client()
+    session = kit.session(client=own, timeout=3)
+    await session.open()
+    reader = kit.extra("job", client=own, session=session, mode="read", max_hold=4)
+    writer = kit.extra("job", client=own, session=session, mode="write")
+    assert await reader.acquire()
+    await asyncio.sleep(3)
+    assert await writer.acquire(token=reader.owner)
+    ends_in = info(client, "job")["ttl"] / 1000
+    assert writer.remaining <= ends_in
+    await asyncio.to_thread(soon, "the server ends it", lambda: not info(client, "job"))
+    assert writer.remaining == 0
+    await session.close()
+
+
+def test_nothing_is_certain_of_a_grant_that_the_server_has_not_confirmed() -> None:
+    """The owner may have another hold, whose cap ends the new one at once."""
+    limits = Limits(0.0, 5.0)
+    unconfirmed, confirmed = (
+        Acquisition(Target(("job",), "write"), b"me", 30_000, False, limits).course for _ in range(2)
+    )
+    for course in (unconfirmed, confirmed):
+        assert course.granted(0.1, course.sends(0.0)).do == "confirm"
+    assert unconfirmed.over(5.0).do == "unreachable"
+    assert confirmed.ok(0.3, confirmed.sends(0.2), 1.0) == ("granted", False, 0.2 + 1.0 - MARGIN, "none")
 
 
 async def test_an_extension_is_cut(kit: Kit, client: redis.Redis) -> None:

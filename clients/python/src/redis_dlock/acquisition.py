@@ -149,6 +149,9 @@ class Acquisition:
         # about it.
         old = min(known) / 3 if known else _FIRST_LOOK if self.session else -1.0
         old = old if self.asks_old else math.inf
+        if self.asks_old and self.owners is None and self.target.enters:
+            # The owner may hold the lock already, and a cap of that hold ends this one, too.
+            old = -1.0
         self.course = Attempt(self.limits, math.inf if self.lease is None else self.lease / 1000, old)
 
     # Commands that were sent, and their replies

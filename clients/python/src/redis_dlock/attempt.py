@@ -37,7 +37,8 @@ class Attempt:
     """The course of an acquisition. Copies of its command carry one `REQUEST`: the server grants it once."""
 
     def __init__(self, limits: Limits, lease: float, old: float | None = None) -> None:
-        """`old`: the age in seconds beyond which a renewal must confirm a grant; None: a third of the lease."""
+        """`old`: the age in seconds beyond which a renewal must confirm a grant; None: a third of the lease. If it is
+        negative, nothing is certain of a grant that is not confirmed."""
         self.limits = limits
         self.turn = Turn("try")
         self._lease = lease
@@ -100,7 +101,7 @@ class Attempt:
         # The earliest of the copies that may have been granted counts.
         self._from = min(self._open.values(), default=now)
         self._open.pop(number, None)
-        self._lasts = self._lease
+        self._lasts = self._lease if self._old >= 0 else 0.0
         return self._goes("granted" if now - self._from <= self._old else "confirm", until=self._until())
 
     def nil(self, now: float, number: int, *, of_slice: bool = False) -> Turn:

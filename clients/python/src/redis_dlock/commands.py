@@ -48,6 +48,11 @@ class Target(NamedTuple):
         """Returns the mode as `RELEASE` and `RENEW` name it."""
         return _SIDE[self.mode]
 
+    @property
+    def enters(self) -> bool:
+        """Returns whether an owner that holds a lock already may be granted it again, or in another mode."""
+        return not self.together and (self.reentrant or self.mode != "exclusive" or self.limit is not None)
+
     def acquire(self, owner: bytes) -> Command:
         """Returns the acquiring command up to its options."""
         if self.together:

@@ -64,7 +64,7 @@ class DLock(Held, Lock):
         owner; if `token` has named the owner, raises redis-py's `ConnectionError` or `TimeoutError`.
 
         Raises `DeadlockError` if waiting would never end. Costs one command if the lock is free; a wait costs a
-        connection and another command.
+        connection and another command, and an owner that may have the lock already another round trip.
         """
         if (hold := self._again()) is not None:
             attempt, entries = self._entry(hold), hold.entries
