@@ -199,6 +199,8 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
             $before = null;
             $this->forget($key);
         }
+        // A cap of that hold ends the new one, too.
+        $mayBeCut = null !== $before;
         if (null !== $before && $before['mode'] === $mode) {
             if ($this->renew($key, $before, $this->initialTtl)) {
                 $this->checkNotExpired($key);
@@ -216,7 +218,8 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         $debt = $this->debts->owe((string) $key, [$owner, $mode, 'ALL'], \INF);
         $former = null;
         try {
-            $this->remember($key, $owner, $waits ? $this->wait($key, $owner, $mode) : $this->grant($key, $owner, $mode, []));
+            $hold = $waits ? $this->wait($key, $owner, $mode, $mayBeCut) : $this->grant($key, $owner, $mode, $mayBeCut);
+            $this->remember($key, $owner, $hold);
             if (null !== $before) {
                 // A reader that becomes the writer, or the other way round, has both for a moment.
                 $release = [$owner, $before['mode'], 'TOKEN', $before['token']];
@@ -224,6 +227,9 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
             }
         } catch (LockStorageException|LockConflictedException $e) {
             $this->debts->settle($debt);
+            if (null !== $before && $this->isAlone($key)) {
+                $key->reduceLifetime(($before['until'] ?? \INF) - microtime(true)); // that of the former mode
+            }
             throw $e;
         } catch (\Throwable $e) {
             // A handler of a signal has thrown: the lock may have been granted.
@@ -250,13 +256,13 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
      *
      * @return array{token: int, mode: string, until: float}
      */
-    private function wait(Key $key, string $owner, string $mode): array
+    private function wait(Key $key, string $owner, string $mode, bool $mayBeCut): array
     {
         $ends = null === $this->longestWait ? INF : Driver::now() + $this->longestWait;
         while (true) {
             $left = min(max(0.001, $ends - Driver::now()), $this->driver->longestBlock());
             $hold = $this->granted($key, $owner, $mode, ['BLOCK', INF === $left ? 0 : self::millis($left)]);
-            if (\is_array($hold) && $this->isCertain($key, $owner, $hold)) {
+            if (\is_array($hold) && $this->isCertain($key, $owner, $hold, $mayBeCut)) {
                 return $hold;
             }
             if (Driver::now() >= $ends || null === $hold && $left < $this->driver->longestBlock()) {
@@ -271,13 +277,13 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
 
     /**
      * Whether the hold of a grant is certain. Its lease counts from when the request was sent. If less than two thirds
-     * of it are left, the hold is renewed. False: it has ended.
+     * of it are left, or if a cap may have cut it, the hold is renewed. False: it has ended.
      *
      * @param array{token: int, mode: string, until: float} $hold
      */
-    private function isCertain(Key $key, string $owner, array &$hold): bool
+    private function isCertain(Key $key, string $owner, array &$hold, bool $mayBeCut): bool
     {
-        if ($hold['until'] - microtime(true) > $this->initialTtl * 2 / 3) {
+        if (!$mayBeCut && $hold['until'] - microtime(true) > $this->initialTtl * 2 / 3) {
             return true;
         }
         if ($this->isAlone($key)) {
@@ -286,7 +292,10 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         $hold['until'] = microtime(true) + $this->initialTtl;
         $state = self::state($key);
         try {
-            return $this->renew($key, ['owner' => $owner] + $hold, $this->initialTtl);
+            $isHeld = $this->renew($key, ['owner' => $owner] + $hold, $this->initialTtl);
+            $hold = self::state($key)['holds'][$this->driver->server()] ?? $hold;
+
+            return $isHeld;
         } catch (\Exception $e) {
             $this->giveUp($key, $owner, $hold['mode']);
             self::restore($key, $state);
@@ -294,16 +303,13 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         }
     }
 
-    /**
-     * @param list<string|int> $block
-     *
-     * @return array{token: int, mode: string, until: float}
-     */
-    private function grant(Key $key, string $owner, string $mode, array $block): array
+    /** @return array{token: int, mode: string, until: float} */
+    private function grant(Key $key, string $owner, string $mode, bool $mayBeCut): array
     {
-        $hold = $this->granted($key, $owner, $mode, $block);
+        $hold = $this->granted($key, $owner, $mode, []);
+        $isHeld = \is_array($hold) && (!$mayBeCut || $this->isCertain($key, $owner, $hold, true));
 
-        return \is_array($hold) ? $hold : throw new LockConflictedException();
+        return $isHeld ? $hold : throw new LockConflictedException();
     }
 
     /**

@@ -136,6 +136,34 @@ $tests = [
         connected()->config('SET', 'dlock.max-hold', '0');
         check($left > 1 && $left <= 3, "1 to 3 s are left, and not $left");
     },
+    'a reader that becomes the writer, or the other way round, ends at the cap of its first hold' => function (string $name) {
+        connected()->config('SET', 'dlock.max-hold', '3000');
+        $store = store(2.0);
+        $keys = [];
+        foreach ([['saveRead', 'save'], ['saveRead', 'waitAndSave'], ['save', 'saveRead'], ['save', 'waitAndSaveRead']] as $modes) {
+            $store->{$modes[0]}($key = new Key("$name:".implode(':', $modes)));
+            $keys[] = [$key, $modes[1]];
+        }
+        usleep(1500000);
+        $wrong = [];
+        foreach ($keys as [$key, $mode]) {
+            $key->resetLifetime(); // as Symfony's Lock does
+            $store->$mode($key);
+            [$server, $claimed] = [connected()->pttl((string) $key), $key->getRemainingLifetime()];
+            $claimed <= $server / 1000 + 0.002 || $wrong[] = "$key: $claimed s of $server ms";
+        }
+        connected()->config('SET', 'dlock.max-hold', '0');
+        check([] === $wrong, 'no more is claimed than there is: '.implode(', ', $wrong));
+    },
+    'a reader that is not let in as the writer claims no more time than before' => function (string $name) {
+        $factory = new LockFactory(store(2.0));
+        [$lock, $other] = [$factory->createLock($name, 2), $factory->createLock($name, 2)];
+        check($lock->acquireRead() && $other->acquireRead(), 'two readers share the lock');
+        usleep(500000);
+        check(!$lock->acquire(), 'the first reader is not the writer');
+        [$server, $claimed] = [connected()->pttl($name), $lock->getRemainingLifetime()];
+        check($lock->isAcquired() && $claimed <= $server / 1000, "$claimed s of $server ms");
+    },
     'a lock ends with its lease' => function (string $name) {
         $lock = (new LockFactory(store()))->createLock($name, 0.3);
         $lock->acquire();
