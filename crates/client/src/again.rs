@@ -35,6 +35,9 @@ impl Guard {
     /// waiting, as long as for an answer ([`outage`](Acquire::outage)). The same goes for the first upgrade after
     /// [`downgrade`](Guard::downgrade).
     ///
+    /// Takes two round trips: a [cap](Acquire::max_hold) of the reader ends the upgrade, too, and only a renewal says
+    /// whether there is one.
+    ///
     /// # Errors
     ///
     /// [`Error::Invalid`] unless this is a guard from [`Client::read`](crate::Client::read), of a single server. The
@@ -51,7 +54,8 @@ impl Guard {
     }
 
     /// Turns a writer into a reader; the readers at the head of the queue are granted with it. No other writer comes
-    /// between, so what was written stays as it is. The new guard has a token of its own.
+    /// between, so what was written stays as it is. The new guard has a token of its own. Takes three round trips, one of
+    /// them because a cap of the writer ends the reader, too.
     ///
     /// # Errors
     ///

@@ -75,6 +75,8 @@ pub(crate) struct Attempt {
     lease: Duration,
     /// How long an acquisition that does not wait looks for an answer.
     outage: Duration,
+    /// Whether nothing of a grant is certain before a renewal.
+    confirms: bool,
     began: Instant,
     commands: Vec<Command>,
     sent: u64,
@@ -91,8 +93,14 @@ impl Attempt {
     pub fn new(now: Instant, wait: Wait, lease: Duration, outage: Duration) -> Self {
         let next = Next::Ask { block: None, fresh: false };
         let (commands, sent, grant) = (Vec::new(), 0, None);
-        let (is_answered, has_said_nil) = (false, false);
-        Self { wait, lease, outage, began: now, commands, sent, grant, is_answered, has_said_nil, next }
+        let (confirms, is_answered, has_said_nil) = (false, false, false);
+        Self { wait, lease, outage, confirms, began: now, commands, sent, grant, is_answered, has_said_nil, next }
+    }
+
+    /// Sets whether the owner may have another hold of the lock: the cap of that one, which no reply to a request tells,
+    /// ends this one, too.
+    pub fn beside(self, is_second: bool) -> Self {
+        Self { confirms: is_second, ..self }
     }
 
     pub fn next(&self) -> Next {
@@ -119,7 +127,7 @@ impl Attempt {
         // Kept for `unbound`, which counts the copy as unanswered again.
         self.commands.push(Command { is_open: false, ..command });
         let sent = self.open_copies().map(|copy| copy.sent).fold(command.sent, Instant::min);
-        let until = end(sent, self.lease);
+        let until = if self.confirms { sent } else { end(sent, self.lease) };
         self.grant = Some(until);
         let is_young = now.saturating_duration_since(sent) <= self.lease / 3 && until > now;
         self.set(if is_young { Next::Over(Outcome::Granted(until), Cleanup::Nothing) } else { Next::Confirm });

@@ -90,7 +90,8 @@ impl Acquisition {
             at: at.clone(),
             runtime: Handle::current(),
         };
-        let attempt = Attempt::new(now, terms.wait, terms.first_lease(), limits.outage());
+        let is_second = matches!(terms.naming, Naming::OfHold(_));
+        let attempt = Attempt::new(now, terms.wait, terms.first_lease(), limits.outage()).beside(is_second);
         let (left, got, why) = (Vec::new(), None, None);
         Self { server, terms, attempt, limits, heard: now, pause: PAUSE, at, abandoned, left, got, why }
     }

@@ -14,6 +14,7 @@ mod abandoned;
 mod again;
 mod blocking;
 mod broken;
+mod capped;
 mod given_up;
 mod inspected;
 mod kept;
