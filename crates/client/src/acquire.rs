@@ -144,6 +144,7 @@ impl Acquire {
             if !backend.has(session) {
                 return Err(Error::Invalid("the session is of another client".to_owned()));
             }
+            session.check()?;
             terms.lease = session.lease(terms.lease);
         }
         if let Some(most) = &mut terms.max_hold {
@@ -152,8 +153,10 @@ impl Acquire {
         }
         if let Some(upgrades) = &terms.upgrades {
             let began = Instant::now();
-            let end = Limits::new(&terms, began).begins_by();
-            terms.upgrade = Some(upgrades.begin(end).await?);
+            let (end, server) = (Limits::new(&terms, began).begins_by(), backend.server()?);
+            // Boxed: rare, and large.
+            let begun = upgrades.begin(end, |last| Box::pin(server.release_left(&terms, last))).await?;
+            terms.upgrade = Some(begun);
             if let Wait::AtMost(wait) = &mut terms.wait {
                 *wait = wait.saturating_sub(began.elapsed());
             }

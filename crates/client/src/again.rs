@@ -30,10 +30,10 @@ impl Guard {
     /// should release its lock, and acquire it for writing.
     ///
     /// An upgrade begins when the last one is released for sure. If the last one was dropped, or the connection of its
-    /// request broke, this takes a second or, while no server answers, up to 6 s; in a named session, a release that
-    /// fails is repeated until the server has executed it. The upgrade waits for it first, as part of its wait; without
-    /// waiting, as long as for an answer ([`outage`](Acquire::outage)). The same goes for the first upgrade after
-    /// [`downgrade`](Guard::downgrade).
+    /// request broke, this takes a second or, while no server answers, up to 6 s. If its release failed, or if it
+    /// [stays](Acquire::at_least), the next upgrade releases it. All of that is part of the wait; without a limit, or
+    /// without waiting, it takes as long as an answer may ([`outage`](Acquire::outage)). The same goes for the first
+    /// upgrade after [`downgrade`](Guard::downgrade).
     ///
     /// Takes two round trips: a [cap](Acquire::max_hold) of the reader ends the upgrade, too, and only a renewal says
     /// whether there is one.
@@ -41,9 +41,9 @@ impl Guard {
     /// # Errors
     ///
     /// [`Error::Invalid`] unless this is a guard from [`Client::read`](crate::Client::read), of a single server. The
-    /// awaited upgrade returns that error, too, if this guard is upgraded already, and [`Error::Unreachable`] if the
-    /// last upgrade is not released in time, or if it is a [`session`](Acquire::session) and its connection breaks
-    /// before it is granted.
+    /// awaited upgrade returns that error, too, if this guard is upgraded already; [`Error::Unreachable`] if the last
+    /// upgrade is not released in time, or if it is a [`session`](Acquire::session) and its connection breaks before it
+    /// is granted; and [`Error::Refused`] if the server refuses to release the last one.
     pub fn upgrade(&self) -> Result<Acquire, Error> {
         let hold = self.hold();
         if hold.mode != Mode::Read {

@@ -18,7 +18,7 @@ use crate::validity::{Command, State, Validity, end};
 pub(crate) struct Owed {
     /// The commands, each with the key that selects its server.
     pub releases: Vec<(Vec<u8>, Cmd)>,
-    /// The upgrade whose hold they release. The next upgrade waits until it is dropped.
+    /// The upgrade whose hold they release, if they name no token. The next upgrade waits until it is dropped.
     pub upgrade: Option<Arc<Upgrade>>,
 }
 
@@ -39,8 +39,6 @@ pub(crate) struct Kept {
     pub bindings: BTreeMap<u64, Bound>,
     /// The number of the next binding.
     pub next: u64,
-    /// Releases that no server answered. They are repeated, because the session would keep the holds.
-    pub owed: Vec<Arc<Owed>>,
     /// Why the last heartbeat failed, if it did.
     pub failure: Option<String>,
 }

@@ -15,8 +15,8 @@
 //! tokio runtime with time and I/O enabled. The module [`blocking`] is for programs without one.
 //!
 //! Inside the crate, `options`, `attempt`, `validity`, `heartbeat`, `binding` and `limits` decide, without a socket, a
-//! clock or a thread; only an upgrade, in `options`, waits by a timer for the end of an earlier one. `profile` says how
-//! each connection is made. `server`, `guard`, `named` and `quorum` do the input and output.
+//! clock or a thread. `upgrade` waits by a timer for the end of an earlier upgrade. `profile` says how each connection is
+//! made. `server`, `guard`, `named` and `quorum` do the input and output.
 #![forbid(unsafe_code)]
 #![deny(missing_debug_implementations)]
 

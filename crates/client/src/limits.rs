@@ -42,8 +42,7 @@ impl Limits {
         match self.wait {
             // The releases of a late copy take as long as an answer may, and a little longer.
             Wait::Not => self.end(self.began),
-            Wait::AtMost(_) => self.over(self.began),
-            Wait::ForEver => None,
+            Wait::AtMost(_) | Wait::ForEver => self.over(self.began),
         }
     }
 

@@ -12,6 +12,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep_until, timeout_at};
 
 use crate::backend::Backend;
+use crate::error::Error;
 use crate::heartbeat::{Duty, Heartbeat, answer_within};
 use crate::holding::Hold;
 use crate::named::Binding;
@@ -63,9 +64,14 @@ impl Held {
         self.hold.binding.iter().for_each(Binding::leave);
     }
 
-    /// Hands a release that failed to the named session, which would otherwise keep the hold.
-    pub(super) fn release_later(&self) {
-        self.hold.binding.iter().for_each(|binding| binding.owe(Server::releases(&self.hold)));
+    /// Records the outcome of the release. Hands one that failed to the named session, which would otherwise keep the
+    /// hold.
+    pub(super) fn released(&self, outcome: &Result<(), Error>) {
+        match outcome {
+            Ok(()) | Err(Error::Lost) if self.late.is_some() => {}
+            Ok(()) | Err(Error::Lost) => self.hold.upgrade.iter().for_each(|upgrade| upgrade.end()),
+            Err(_) => self.hold.binding.iter().for_each(|binding| binding.owe(Server::releases(&self.hold))),
+        }
     }
 
     /// Releases until `until` what a copy of the request takes that is executed after the release, or after the time that

@@ -91,11 +91,12 @@ impl Guard {
         &self.held.hold
     }
 
-    /// Lets upgrades of the reader that this writer becomes wait until no late copy of the writer's request can come.
+    /// Lets upgrades of the reader that this writer becomes wait until no late copy of the writer's request can come, and
+    /// release the writer's hold if it stays.
     pub(crate) fn before(&self, reader: &Self) {
-        if let Some(Terms { upgrade: Some(upgrade), .. }) = &self.held.late {
-            reader.held.hold.upgrades.follow(upgrade);
-        }
+        let late = self.held.late.as_ref().and_then(|terms| terms.upgrade.clone());
+        let earlier = late.or_else(|| self.held.stays_until().map(|_| Arc::default()));
+        earlier.into_iter().for_each(|earlier| reader.held.hold.upgrades.follow(earlier));
     }
 
     pub(crate) fn lease(&self) -> Duration {
@@ -274,13 +275,7 @@ impl Guard {
         self.held.leave_session();
         let outcome = self.held.backend.release(&self.held.hold, was_held, end_of_tries).await;
         self.released = !matches!(outcome, Err(Error::Unreachable(_))) || self.held.hold.binding.is_some();
-        let is_over = matches!(outcome, Ok(()) | Err(Error::Lost));
-        if !is_over {
-            self.held.release_later();
-        }
-        if is_over && self.held.late.is_none() {
-            self.held.hold.upgrade.iter().for_each(|upgrade| upgrade.end());
-        }
+        self.held.released(&outcome);
         outcome
     }
 
@@ -335,8 +330,8 @@ impl Drop for Guard {
             if let Some(stays_until) = held.stays_until() {
                 // Without an answer, the lock lapses with its present lease.
                 _ = held.backend.stay(&held.hold, stays_until, until).await;
-            } else if !matches!(held.backend.release(&held.hold, true, until).await, Ok(()) | Err(Error::Lost)) {
-                held.release_later();
+            } else {
+                held.released(&held.backend.release(&held.hold, true, until).await);
             }
             let late = held.release_late(end);
             drop(held);

@@ -67,10 +67,7 @@ impl Inner {
             *before = phase;
             was_open
         });
-        let (bindings, _owed) = {
-            let mut kept = self.kept();
-            (std::mem::take(&mut kept.bindings), std::mem::take(&mut kept.owed))
-        };
+        let bindings = std::mem::take(&mut self.kept().bindings);
         for bound in bindings.into_values() {
             bound.lost.send_replace(true);
         }

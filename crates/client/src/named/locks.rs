@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::{Binding, Inner, ONE_SERVER, Phase};
 use crate::binding::{Bound, BoundHold, Cap, Owed, Ticket};
 use crate::error::Error;
-use crate::server::Server;
 use crate::server::fault::Fault;
+use crate::server::{LATEST, Server};
 
 impl Inner {
     /// Returns whether this is a session of this server's client.
@@ -77,12 +78,25 @@ impl Inner {
         Binding { session: self.clone(), number, lost: receiver }
     }
 
-    /// Adds releases that failed. Later rounds repeat them.
-    pub fn owe(&self, owed: Owed) {
-        let mut kept = self.kept();
-        if *self.phase.borrow() == Phase::Open {
-            kept.owed.push(Arc::new(owed));
-        }
+    /// Repeats releases that failed until the server has executed them or the session has ended: it would keep the
+    /// holds. Then releases once more: the request whose hold they release may have been behind them.
+    pub fn owe(self: &Arc<Self>, owed: Owed) {
+        let (session, mut phase) = (Arc::downgrade(self), self.phase.subscribe());
+        self.runtime.spawn(async move {
+            let (mut is_last, mut pause) = (false, AGAIN);
+            while let Some(session) = session.upgrade().filter(|session| *session.phase.borrow() == Phase::Open) {
+                let is_released = session.server.release_owed(&owed, session.answer_within()).await;
+                if is_released && is_last {
+                    return;
+                }
+                drop(session);
+                is_last = is_released;
+                let next = if is_last { LATEST } else { pause };
+                pause = (pause * 2).min(MOST);
+                // Ends early with the session.
+                _ = timeout(next, phase.wait_for(|phase| *phase != Phase::Open)).await;
+            }
+        });
     }
 
     /// Returns until when a lock is certain; the present if it is lost.
@@ -94,3 +108,7 @@ impl Inner {
 /// The lease of each lock is at least this many times the session's timeout. The server renews it when a third has
 /// passed, so at least two timeouts remain when a session is lost: the hold ends after its guard is lost.
 const LEASES: u32 = 3;
+
+/// The pause before a release is repeated, at first and at most.
+const AGAIN: Duration = Duration::from_millis(50);
+const MOST: Duration = Duration::from_secs(2);

@@ -12,9 +12,8 @@ use crate::server::fault::Fault;
 use crate::validity::{Command, end};
 
 impl Inner {
-    /// Sends a heartbeat, and acts on its reply. Opens the session if the server does not know it. Then binds locks
-    /// again, asks for caps, and repeats releases that no server answered. `within`: the time that each reply may take,
-    /// if it is not [`Inner::answer_within`].
+    /// Sends a heartbeat, and acts on its reply. Opens the session if the server does not know it. Then binds locks again
+    /// and asks for caps. `within`: the time that each reply may take, if it is not [`Inner::answer_within`].
     pub(super) async fn round(self: &Arc<Self>, name: &str, within: Option<Duration>) -> Result<(), Fault> {
         let known: Vec<u64> = self.kept().of(name).map(|(number, _)| number).collect();
         let for_beat = within.unwrap_or_else(|| self.answer_within());
@@ -33,12 +32,6 @@ impl Inner {
         }
         self.bind_again(name).await;
         self.learn_caps(name).await;
-        let all = self.kept().owed.clone();
-        for owed in all {
-            if self.server.release_owed(&owed, for_beat).await.iter().all(is_over) {
-                self.kept().owed.retain(|other| !Arc::ptr_eq(other, &owed));
-            }
-        }
         Ok(())
     }
 
@@ -197,11 +190,6 @@ impl Inner {
     pub(super) fn answer_within(&self) -> Duration {
         (self.timeout / 6).clamp(SHORTEST_ANSWER, LONGEST_ANSWER)
     }
-}
-
-/// Returns whether a release need not be repeated: the server has answered, or the key has another type.
-fn is_over(reply: &Result<Value, Fault>) -> bool {
-    reply.as_ref().err().is_none_or(Fault::is_wrong_type)
 }
 
 /// The least and the most time that a reply may take, whatever the timeout of the session is.

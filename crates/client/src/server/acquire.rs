@@ -1,11 +1,12 @@
 //! An acquisition on a server: carries out what an [`Attempt`] says.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use redis::Value;
 use tokio::runtime::Handle;
-use tokio::time::{sleep, sleep_until, timeout, timeout_at};
+use tokio::time::{sleep, sleep_until, timeout_at};
 
 use super::Server;
 use super::commands::{self, millis};
@@ -266,6 +267,9 @@ impl Acquisition {
 
     fn ended(mut self, outcome: Outcome, cleanup: Cleanup) -> Result<Grant, Error> {
         self.abandoned.unless(cleanup);
+        if cleanup == Cleanup::Nothing && !matches!(outcome, Outcome::Granted(_)) {
+            self.terms.upgrade.iter().for_each(|upgrade| upgrade.end());
+        }
         match (outcome, self.got.take()) {
             (Outcome::Granted(until), Some(got)) => {
                 let Got { hold, ticket } = got;
@@ -360,7 +364,9 @@ impl Server {
             Err(fault @ Fault::Refused(_)) if terms.replicas.is_some() => {
                 at.fails(&fault);
                 let released = join_all(terms.names.iter().map(|name| self.release_all_once(terms, name))).await;
-                let is_left = released.iter().any(|released| !matches!(released, Ok(_) | Err(Fault::Refused(_))));
+                let is_released =
+                    |released: &Result<_, Fault>| released.as_ref().err().is_none_or(Fault::is_wrong_type);
+                let is_left = at.has_begun().load(Ordering::Acquire) && !released.iter().all(is_released);
                 return Err((fault, is_left));
             }
             answered => answered.map_err(|fault| {
@@ -413,12 +419,8 @@ impl Server {
     /// Releases in the background what an acquisition may have been granted.
     fn undo_later(self: &Arc<Self>, terms: &Terms, at: Option<Link>, runtime: &Handle) {
         let (server, terms) = (self.clone(), terms.clone());
-        self.cleanups.spawn(runtime, async move {
-            let released = timeout(cleanup::LIMIT * 4 / 5, server.undo(&terms, at)).await;
-            if let (Err(_), Some(session)) = (released, &terms.named) {
-                session.owe(Self::releases_of(&terms));
-            }
-        });
+        let until = Instant::now() + cleanup::LIMIT * 4 / 5;
+        self.cleanups.spawn(runtime, async move { server.undo(&terms, at, until).await });
     }
 }
 

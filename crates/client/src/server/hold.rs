@@ -1,5 +1,7 @@
 //! Renews a hold, asks how long it lasts, binds it again and releases it.
 
+use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -20,6 +22,7 @@ use crate::join::join_all;
 use crate::options::{Replicas, Terms};
 use crate::renewal::Renewal;
 use crate::session::Session;
+use crate::upgrade::Upgrade;
 
 impl Server {
     /// Tries once to renew.
@@ -141,12 +144,10 @@ impl Server {
         loop {
             // The connection of the hold may lead to a server that hangs, or is a replica now.
             let session = hold.session.as_ref().filter(|_| !is_elsewhere);
-            let releasing = Releasing::of(self, hold.upgrade.as_ref());
             let reply = match session.and_then(|session| session.bound()) {
                 Some(link) => link.ask(&release, Some(REPLY)).await,
                 None => self.nodes.call(name, &release, Lane::Shared, Some(REPLY)).await.map(|(reply, _)| reply),
             };
-            releasing.ended(reply.as_ref().is_err_and(Fault::leaves_open));
             match reply {
                 // If the lock was held, a repeat gets nil because the first release was executed.
                 Ok(Value::Nil) if !(is_repeat && was_held) => return Err(Error::Lost),
@@ -160,66 +161,86 @@ impl Server {
         }
     }
 
-    /// Releases what an acquisition with an unknown outcome may have been granted. Ends `at`, the connection of
-    /// its last request.
-    pub(super) async fn undo(&self, terms: &Terms, at: Option<Link>) {
-        tokio::join!(release_behind(terms, at), self.release_by_owner(terms));
-    }
-
-    async fn release_by_owner(&self, terms: &Terms) {
-        join_all(terms.names.iter().map(|name| self.release_by_owner_one(terms, name))).await;
-    }
-
-    /// Releases again after an answer: a copy of the request that was sent before its connection ended may arrive after
-    /// the first release, even if that released another copy.
-    async fn release_by_owner_one(&self, terms: &Terms, name: &[u8]) {
-        let mut stragglers = STRAGGLERS.into_iter();
-        loop {
-            let pause = match self.release_all_once(terms, name).await {
-                Ok(_) => stragglers.next(),
-                Err(Fault::Refused(_)) => return,
-                Err(_) => Some(PAUSE * 5),
-            };
-            let Some(pause) = pause else { return };
-            sleep(pause).await;
+    /// Releases until `until` what an acquisition with an unknown outcome may have been granted. Ends `at`, the
+    /// connection of its last request.
+    pub(super) async fn undo(&self, terms: &Terms, at: Option<Link>, until: Instant) {
+        if terms.upgrade.is_some() {
+            at.iter().for_each(|link| self.nodes.retire(link));
         }
+        let releases = terms.names.iter().map(|name| async move {
+            self.release_answered(terms, name).await;
+            self.release_late_one(terms, name).await
+        });
+        tokio::join!(release_behind(terms, at), self.or_owe(terms, until, join_all(releases)));
     }
 
-    /// Releases once whatever an acquisition may have been granted.
-    pub(super) async fn release_all_once(&self, terms: &Terms, name: &[u8]) -> Result<Value, Fault> {
-        let release = commands::release_all(name, terms);
-        let releasing = Releasing::of(self, terms.upgrade.as_ref());
-        let reply = self.nodes.call(name, &release, Lane::Shared, Some(REPLY)).await.map(|(reply, _)| reply);
-        releasing.ended(reply.as_ref().is_err_and(Fault::leaves_open));
-        reply
-    }
-
-    /// Releases until `until` what late copies of a request take after the release of the hold that it got. A named
-    /// session would keep it, so the session goes on trying.
+    /// Releases until `until` what late copies of a request take after the release of the hold that it got.
     pub async fn release_late(&self, terms: &Terms, until: Instant) {
-        let releases = join_all(terms.names.iter().map(|name| self.release_late_one(terms, name)));
+        self.or_owe(terms, until, join_all(terms.names.iter().map(|name| self.release_late_one(terms, name)))).await;
+    }
+
+    /// Waits for releases until `until`. Each returns whether it was executed. If one was not, a named session, which
+    /// would keep the hold, goes on trying.
+    async fn or_owe(&self, terms: &Terms, until: Instant, releases: impl Future<Output = Vec<bool>>) {
         let released = timeout_at(until.into(), releases).await;
-        if let (Err(_), Some(session)) = (released, &terms.named) {
+        if let (false, Some(session)) = (released.is_ok_and(|all| !all.contains(&false)), &terms.named) {
             session.owe(Self::releases_of(terms));
         }
     }
 
-    async fn release_late_one(&self, terms: &Terms, name: &[u8]) {
+    /// Releases twice: a copy of the request that was sent before its connection ended may arrive later. Returns whether
+    /// the last release was executed.
+    async fn release_late_one(&self, terms: &Terms, name: &[u8]) -> bool {
+        let mut is_released = false;
         for pause in STRAGGLERS {
             sleep(pause).await;
-            while let Err(fault) = self.release_all_once(terms, name).await
-                && !matches!(fault, Fault::Refused(_))
-            {
-                sleep(PAUSE * 5).await;
+            is_released = self.release_answered(terms, name).await;
+        }
+        is_released
+    }
+
+    /// Releases whatever an acquisition may have been granted, until the server answers. Returns whether it has executed
+    /// the release, or the key has another type.
+    async fn release_answered(&self, terms: &Terms, name: &[u8]) -> bool {
+        loop {
+            match self.release_all_once(terms, name).await {
+                Ok(_) => return true,
+                Err(fault @ Fault::Refused(_)) => return fault.is_wrong_type(),
+                Err(_) => sleep(PAUSE * 5).await,
             }
         }
+    }
+
+    /// Releases once whatever an acquisition may have been granted. The connection of an upgrade's release ends if there
+    /// is no answer, so that no late one ends the next upgrade.
+    pub(super) async fn release_all_once(&self, terms: &Terms, name: &[u8]) -> Result<Value, Fault> {
+        let release = commands::release_all(name, terms);
+        let lane = if terms.upgrade.is_some() { Lane::Own } else { Lane::Shared };
+        let releasing = Releasing::of(self, terms.upgrade.as_ref());
+        let released = self.nodes.call(name, &release, lane, Some(REPLY)).await;
+        releasing.ended(released.as_ref().is_err_and(Fault::leaves_open));
+        let (reply, link) = released?;
+        self.nodes.park(link, lane);
+        Ok(reply)
+    }
+
+    /// Tries once to release the hold that the last upgrade of a reader may have left. Fails if the server refuses that.
+    pub async fn release_left(&self, next: &Terms, last: Arc<Upgrade>) -> Result<(), Error> {
+        let terms = Terms { upgrade: Some(last.clone()), ..next.clone() };
+        match self.release_all_once(&terms, terms.name()).await {
+            Ok(_) => last.end(),
+            Err(fault) if fault.is_wrong_type() => last.end(),
+            Err(fault @ Fault::Refused(_)) => return Err(fault.into()),
+            Err(_) => sleep(PAUSE).await,
+        }
+        Ok(())
     }
 }
 
 /// Sends the releases behind a request, and ends the connection: if the server executes the request, it executes the
 /// releases, too. It may grant the lock to this connection until it notices the end.
 async fn release_behind(terms: &Terms, at: Option<Link>) {
-    // An upgrade sends none: they might release the reader's next upgrade, which has the same owner.
+    // Releases of an upgrade might release the reader's next one, which has the same owner.
     let Some(link) = at.filter(|link| !link.is_closed() && terms.upgrade.is_none()) else { return };
     let releases = terms.names.iter().map(|name| commands::release_all(name, terms));
     let link = &link;

@@ -4,9 +4,10 @@
 //!
 //! - each acquisition has an owner of its own and a `REQUEST`, so the repeat of one that was granted gets its token,
 //!   and the repeat of one that waits takes its place;
-//! - each renewal and release names the `TOKEN`, so a late one affects no other hold, except that of an upgrade that
-//!   enters the hold again (see `releasing`);
-//! - an acquisition that is abandoned with an unknown outcome is released by the name of its owner.
+//! - each renewal and release names the `TOKEN`, so a late one affects no other hold: an upgrade does not enter the hold
+//!   of an earlier one again (see [`Upgrades::begin`](crate::upgrade::Upgrades::begin));
+//! - an acquisition that is abandoned with an unknown outcome is released by the name of its owner. The next upgrade
+//!   waits until no such release can come any more (see `releasing`).
 
 mod acquire;
 mod admin;
@@ -29,6 +30,7 @@ use redis::aio::MultiplexedConnection;
 use crate::cleanup::Cleanups;
 use crate::profile::{Place, Setup};
 use nodes::Nodes;
+pub(crate) use releasing::LATEST;
 
 pub(crate) struct Server {
     nodes: Nodes,

@@ -348,6 +348,15 @@ impl Nodes {
         self.forget_node(link.info());
     }
 
+    /// Does not share a connection any more, so that it ends with its last command. The program's own stays.
+    pub fn retire(&self, link: &Link) {
+        let (mut known, address) = (self.known(), link.address());
+        let is_given = self.given.as_ref().is_some_and(|given| given.is(link));
+        if !is_given && known.shared.get(&address).is_some_and(|shared| shared.is(link)) {
+            known.shared.remove(&address);
+        }
+    }
+
     /// Closes the free connections to the node of a connection that has ended: they may be about to end, too.
     pub fn forget_free(&self, ended: &Link) {
         self.known().idle.remove(&ended.address());

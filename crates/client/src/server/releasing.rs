@@ -10,9 +10,9 @@ use super::Server;
 use crate::cleanup::Cleanups;
 use crate::upgrade::Upgrade;
 
-/// A release that is under way. A copy of it that arrives late might release the reader's next upgrade, which has the
-/// same owner and, if it enters the hold again, the same token. If the release gets no answer, the upgrade that it
-/// releases lasts until no copy can come any more, and the next one waits for that.
+/// A release without a token that is under way. A copy of it that arrives late might release the reader's next upgrade,
+/// which has the same owner. If the release gets no answer, the upgrade that it releases lasts until no copy can come any
+/// more, and the next one waits for that.
 pub(super) struct Releasing(Option<(Arc<Upgrade>, Cleanups, Handle)>);
 
 impl Releasing {
@@ -42,4 +42,4 @@ impl Drop for Releasing {
 }
 
 /// How late a command may arrive that was sent just before its connection ended.
-pub(super) const LATEST: Duration = Duration::from_secs(1);
+pub(crate) const LATEST: Duration = Duration::from_secs(1);

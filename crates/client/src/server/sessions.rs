@@ -122,7 +122,7 @@ impl Server {
     /// Returns the releases of a hold.
     pub fn releases(hold: &Hold) -> Owed {
         let releases = hold.names.iter().map(|name| (name.clone(), commands::release(hold, name))).collect();
-        Owed { releases, upgrade: hold.upgrade.clone() }
+        Owed { releases, upgrade: None }
     }
 
     /// Returns the releases of what an acquisition may have been granted.
@@ -131,11 +131,13 @@ impl Server {
         Owed { releases, upgrade: terms.upgrade.clone() }
     }
 
-    /// Tries once to send releases that failed before, and returns the result of each.
-    pub async fn release_owed(&self, owed: &Owed, within: Duration) -> Vec<Result<Value, Fault>> {
+    /// Sends releases once that failed before. Returns whether the server has executed them all, or found keys of
+    /// another type.
+    pub async fn release_owed(&self, owed: &Owed, within: Duration) -> bool {
         let releasing = Releasing::of(self, owed.upgrade.as_ref());
         let replies = self.call_each(&owed.releases, within).await;
-        releasing.ended(replies.iter().any(|reply| reply.as_ref().is_err_and(Fault::leaves_open)));
-        replies
+        let faults: Vec<_> = replies.iter().filter_map(|reply| reply.as_ref().err()).collect();
+        releasing.ended(faults.iter().any(|fault| fault.leaves_open()));
+        faults.iter().all(|fault| fault.is_wrong_type())
     }
 }

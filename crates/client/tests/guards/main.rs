@@ -20,6 +20,7 @@ mod inspected;
 mod kept;
 mod late;
 mod late_releases;
+mod left_holds;
 mod limits;
 mod logins;
 mod lost;
