@@ -14,14 +14,13 @@ use dlock_core::reply;
 
 impl Waiter {
     /// Has the engine take the request out of its queues, if it waits. The engine may be at work, and give the place to
-    /// a repeat of the request before it hears of this: the repeat stays. If the request has left its queues by then, its
-    /// timeout counts all the same.
+    /// a repeat of the request before it hears of this: the repeat stays.
     fn leave(&self, take_out: fn(&mut ServerEngine, WaiterId, Now)) {
         let Some(id) = self.id.take() else { return };
         let own: *const Waiter = self;
         let own = own.addr();
         tell(move |engine, now| {
-            if engine.ticket(id).is_none_or(|ticket| Rc::as_ptr(ticket).addr() == own) {
+            if engine.ticket(id).is_some_and(|ticket| Rc::as_ptr(ticket).addr() == own) {
                 take_out(engine, id, now);
             }
         });

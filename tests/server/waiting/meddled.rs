@@ -98,10 +98,8 @@ fn a_waiter_that_another_module_unblocks_during_the_work_gets_no_lock() {
         client.ok(format!("DLOCK.MEDDLE other CLIENT UNBLOCK {id}"));
         client.int("PEXPIRE k 3");
         client.pass_ms(20);
-        let timeouts = counter(&mut client, "wait_timeouts");
         let _ = client.attempt(act);
         waiter.gives_up();
-        assert_eq!(counter(&mut client, "wait_timeouts"), timeouts + 1, "{act}");
         assert!(!server.holders("k").contains(&"b".to_owned()), "{act}");
         client.ok("FLUSHALL");
     }
