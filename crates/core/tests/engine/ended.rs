@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use dlock_core::engine::{Answer, Detail, Entered, Fault, Grant, Output, SlotAnswer};
 use dlock_core::{
-    BindTo, Keyspace, Lease, LeaseChoice, Lock, LockMode, Owner, Renew, RenewToken, Request, Token, UnixMs, Want,
+    BindTo, ClientId, Keyspace, Lease, LeaseChoice, Lock, LockMode, Owner, Renew, RenewToken, Request, Token, UnixMs,
+    Want,
 };
 use dlock_testkit::keyspace::KeyName;
 
@@ -252,49 +253,64 @@ fn info_on_a_lock_of_ended_sessions_does_not_look_at_each_hold() {
     }
 }
 
-/// `MINTOKEN` gives all holds of an ended session one token. Other readers have lower ones, and many deadlines.
+/// With `MINTOKEN`, several holds of an ended session have each token. Other readers have lower ones, and many deadlines.
 #[test]
-fn info_does_not_look_at_each_of_many_ended_holds_with_one_token() {
+fn info_does_not_look_at_each_of_many_ended_holds_that_share_tokens() {
     const READERS: usize = 20_000;
     const OTHERS: usize = 100;
-    let mut server = Server::new();
-    for other in 0..OTHERS {
-        assert!(is_granted(&server.acquire("lock", 90_000 + other, 5, Want::Shared)));
+    for sharing in [READERS, 1000, 2] {
+        let mut server = Server::new();
+        for other in 0..OTHERS {
+            assert!(is_granted(&server.acquire("lock", 90_000 + other, 5, Want::Shared)));
+        }
+        (0..READERS).for_each(|reader| drop(server.acquire_bound("lock", reader, Want::Shared, SESSION)));
+        let first = server.now_us + 1_000_000;
+        (0..READERS)
+            .for_each(|reader| lift(&mut server, reader, Token::new(first + (reader / sharing) as u64).unwrap()));
+        server.disconnect(SESSION);
+        let lock = server.space.lock(&key()).clone();
+        let each = least(|| assert_eq!(lock.stored_holds().filter(|hold| hold.count == 1).count(), READERS + OTHERS));
+        // More holds than there are with lower tokens.
+        let all = Detail::Full(2 * OTHERS);
+        let one = least(|| {
+            server.pass_ms(1);
+            let now = server.space.now();
+            let shown = server.engine.inspect(name("lock"), &lock, None, now, &all).unwrap();
+            assert_eq!((shown.summary.holders, shown.holds.unwrap().len()), (OTHERS as u64, OTHERS), "{sharing}");
+        });
+        assert!(one < 8 * each, "{sharing}: {one:?}, a look at each hold {each:?}");
     }
-    (0..READERS).for_each(|reader| drop(server.acquire_bound("lock", reader, Want::Shared, SESSION)));
-    let least_token = Token::new(server.now_us + 1_000_000).unwrap();
-    (0..READERS).for_each(|reader| lift(&mut server, reader, least_token));
-    server.disconnect(SESSION);
-    let lock = server.space.lock(&key()).clone();
-    let each = least(|| assert_eq!(lock.stored_holds().filter(|hold| hold.count == 1).count(), READERS + OTHERS));
-    // More holds than there are with lower tokens.
-    let all = Detail::Full(2 * OTHERS);
-    let one = least(|| {
-        server.pass_ms(1);
-        let now = server.space.now();
-        let shown = server.engine.inspect(name("lock"), &lock, None, now, &all).unwrap();
-        assert_eq!((shown.summary.holders, shown.holds.unwrap().len()), (OTHERS as u64, OTHERS));
-    });
-    assert!(one < 4 * each, "{one:?}, a look at each hold {each:?}");
 }
 
-/// More holds of an ended session than `INFO` looks at have the token of the holds that are left.
+/// More holds of an ended session than `INFO` looks at have the token of the holds that are left: readers without a
+/// session, or one in the grace of another session.
 #[test]
 fn info_shows_a_lock_as_held_whatever_the_tokens_of_ended_holds() {
     const READERS: usize = 3000;
-    let mut server = Server::new();
-    for reader in 0..READERS {
+    const GRACED: u64 = 7;
+    for has_grace in [false, true] {
+        let mut server = Server::new();
+        let ended = server.open_named();
         // Holds in the middle are left, whichever end a look begins with.
-        if (1400..1600).contains(&reader) {
-            assert!(is_granted(&server.acquire("lock", reader, 1, Want::Shared)));
-        } else {
-            assert!(is_granted(&server.acquire_bound("lock", reader, Want::Shared, SESSION)));
+        let is_left = |reader| if has_grace { reader == 1500 } else { (1400..1600).contains(&reader) };
+        for reader in 0..READERS {
+            let session = match is_left(reader) {
+                false => ended,
+                true if has_grace => BindTo::Connection,
+                true => BindTo::Nothing,
+            };
+            let owner = Owner::new(reader.to_string().as_bytes()).unwrap();
+            let ask = Request { session, ..Request::new(owner, Want::Shared, LeaseChoice::Own) };
+            assert!(is_granted(&server.ask("lock", ClientId(GRACED), &ask)));
         }
+        let least_token = Token::new(server.now_us + 1_000_000).unwrap();
+        (0..READERS).for_each(|reader| lift(&mut server, reader, least_token));
+        server.engine.settings_mut().session_grace = Lease::new(60_000);
+        server.disconnect(GRACED);
+        server.close_named();
+        let left = (0..READERS).filter(|reader| is_left(*reader)).count() as u64;
+        assert_eq!(summary(&mut server, &Detail::Summary), (LockMode::Shared, left, left));
     }
-    let least_token = Token::new(server.now_us + 1_000_000).unwrap();
-    (0..READERS).for_each(|reader| lift(&mut server, reader, least_token));
-    server.disconnect(SESSION);
-    assert_eq!(summary(&mut server, &Detail::Summary), (LockMode::Shared, 200, 200));
 }
 
 /// Renews the hold of an owner with `MINTOKEN`.

@@ -21,9 +21,11 @@ mod rights;
 mod waits;
 mod watched;
 
-use dlock_core::engine::{Call, Entered, Fault, Input, Left, Output, Peer, Role, Settings};
+use dlock_core::engine::{
+    Call, Entered, Fault, Heartbeat, Input, Left, OpenIf, Output, Peer, Role, Settings, UserState,
+};
 use dlock_core::{
-    BindTo, ClientId, Engine, Entries, Keyspace, Lease, LeaseChoice, Name, Owner, Release, Request, Want,
+    BindTo, ClientId, Engine, Entries, Keyspace, Lease, LeaseChoice, Name, Owner, Release, Request, SessionId, Want,
 };
 use dlock_testkit::keyspace::MemoryKeyspace;
 
@@ -102,6 +104,20 @@ impl Server {
     fn disconnect(&mut self, client: u64) {
         let now = self.space.now();
         self.engine.input(Input::ClientGone(ClientId(client)), now);
+    }
+
+    /// Opens a named session.
+    fn open_named(&mut self) -> dlock_core::Binding {
+        let (id, times) = (SessionId::new(b"named").unwrap(), (self.space.uptime(), self.space.now()));
+        let beat = Heartbeat { id: &id, user: b"user", timeout: Lease::new(60_000).unwrap(), only: OpenIf::Any };
+        self.engine.keep_session(beat, times, || UserState::Enabled).unwrap();
+        BindTo::Named(self.engine.look_up_session(&id, Some(b"user")))
+    }
+
+    /// Closes the named session.
+    fn close_named(&mut self) {
+        let (id, now) = (SessionId::new(b"named").unwrap(), self.space.now());
+        assert!(self.engine.close_session(&id, b"user", now).is_some());
     }
 
     /// Takes all outputs. Returns how many are answers to waiting requests.

@@ -3,8 +3,6 @@
 
 use std::iter::Peekable;
 
-use smallvec::SmallVec;
-
 use crate::engine::state::engine::Engine;
 use crate::engine::state::ids::RecordId;
 use crate::engine::state::ids::WaiterId;
@@ -174,11 +172,14 @@ impl View<'_> {
         let highest = self.lock.holds.live_by_token(clock).next_back().filter(|hold| self.end_of(hold).is_some());
         let last = highest.or_else(|| match self.few_left(bound) {
             Some(few) => few.into_iter().max_by_key(|hold| hold.token),
-            None => self.rest_by_token(bound, Order::Falling).next(),
-        });
-        // If more than `LOOKS` ended holds have the token of the holds that are left, none of these is found.
+            None => {
+                let (mut found, is_cut) = self.rest_by_token(bound, Order::Falling, 1);
+                // The highest token of all is shown then, which may be that of a released hold.
+                let any = self.lock.holds.live_by_token(clock).next_back();
+                found.pop().or(any.filter(|_| is_cut && self.rest(bound).holds > 0))
+            }
+        })?;
         let left = self.left_at(bound, self.now);
-        let last = last.or_else(|| self.lock.holds.live_by_token(self.now).next_back().filter(|_| left > 0))?;
         let until = self.end_of(last).unwrap_or(UnixMs::new(self.now.get() + 1));
         let deadline = if grace_end >= self.lock.last_deadline() || left == 0 {
             grace_end?
@@ -229,27 +230,35 @@ impl View<'_> {
         None
     }
 
-    /// Returns the shared holds to show of a lock where sessions have ended, ordered by token. Compares the list of the
-    /// tokens of all live holds with that of ended sessions: a hold is looked up only where the lists differ, where it
-    /// is in a grace, or where several holds may have one token.
-    fn rest_by_token<'s>(&'s self, bound: &'s SessionHolds, order: Order) -> impl Iterator<Item = &'s Hold> {
+    /// Returns the first shared holds to show of a lock where sessions have ended, ordered by token: `most` at most.
+    /// Compares the list of the tokens of all live holds with that of ended sessions: a hold is looked up only where the
+    /// lists differ, where it is in a grace, or where several holds may have one token. After `LOOKS` vain looks for
+    /// either reason, leaves out the holds that would need more, and returns `true` with the others.
+    fn rest_by_token(&self, bound: &SessionHolds, order: Order, most: usize) -> (Vec<&Hold>, bool) {
         let mut ended = in_order(bound.ended_readers(self.now), order);
         let mut live = in_order(self.lock.holds.live_reader_tokens(self.now), order);
-        let mut found: SmallVec<[&'s Hold; 1]> = SmallVec::new();
-        std::iter::from_fn(move || {
-            while found.is_empty() {
-                let next = live.peek().copied().into_iter().chain(ended.peek().map(|(token, _)| *token));
-                let token = if order == Order::Rising { next.min() } else { next.max() }?;
-                let ended = ended.next_if(|(next, _)| *next == token).map(|(_, ended)| ended);
-                let is_alone = live.next_if_eq(&token).is_none() || live.next_if_eq(&token).is_none();
-                while live.next_if_eq(&token).is_some() {}
-                if !(is_alone && ended == Some(Ended::Released)) {
-                    let with_token = self.lock.holds.with_token(token);
-                    found.extend(with_token.take(LOOKS).filter(|hold| self.end_of(hold).is_some()));
+        let (mut found, mut alone, mut shared) = (Vec::new(), LOOKS, LOOKS);
+        while found.len() < most {
+            let next = live.peek().copied().into_iter().chain(ended.peek().map(|(token, _)| *token));
+            let Some(token) = (if order == Order::Rising { next.min() } else { next.max() }) else { break };
+            let ended = ended.next_if(|(next, _)| *next == token).map(|(_, ended)| ended);
+            let is_alone = live.next_if_eq(&token).is_none() || live.next_if_eq(&token).is_none();
+            while live.next_if_eq(&token).is_some() {}
+            if is_alone && ended == Some(Ended::Released) {
+                continue;
+            }
+            let looks = if is_alone { &mut alone } else { &mut shared };
+            for hold in self.lock.holds.with_token(token) {
+                if *looks == 0 || found.len() == most {
+                    break;
+                }
+                match self.end_of(hold) {
+                    Some(_) => found.push(hold),
+                    None => *looks -= 1,
                 }
             }
-            found.pop()
-        })
+        }
+        (found, alone == 0 || shared == 0)
     }
 
     fn show(&self, hold: &Hold) -> Option<ShownHold> {
@@ -269,7 +278,7 @@ impl View<'_> {
         let mut held: Vec<&Hold> = match (shown, self.unsettled()) {
             (Some(shown), _) => shown.iter().map(|(hold, _)| *hold).collect(),
             (None, Some(bound)) => {
-                self.few_left(bound).unwrap_or_else(|| self.rest_by_token(bound, Order::Rising).take(most).collect())
+                self.few_left(bound).unwrap_or_else(|| self.rest_by_token(bound, Order::Rising, most).0)
             }
             (None, None) => self.lock.live_holds(self.now).take(most).collect(),
         };
@@ -382,7 +391,8 @@ fn in_order<I>(mut rising: impl DoubleEndedIterator<Item = I>, order: Order) -> 
     std::iter::from_fn(next).peekable()
 }
 
-/// How many holds with one token are looked at: several have the same only after `MINTOKEN`.
+/// How many holds are looked at in vain, and of how many with one token `CHECK` looks at: several have the same only
+/// after `MINTOKEN`.
 const LOOKS: usize = 1000;
 /// The most stored holds of a lock that are looked at one by one for holds in a grace: each look takes 0.2 to 1 µs.
 const LISTED: usize = 1000;
