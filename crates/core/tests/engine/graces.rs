@@ -3,10 +3,9 @@
 
 use std::num::NonZeroU32;
 
-use dlock_core::engine::{Detail, Heartbeat, Left, OpenIf, Permission, UserState};
+use dlock_core::engine::{Detail, Left, Permission};
 use dlock_core::{
-    BindTo, ClientId, Entries, Keyspace, Lease, LeaseChoice, Memory, Renew, RenewToken, Request, SessionId, UnixMs,
-    Want,
+    BindTo, ClientId, Entries, Keyspace, Lease, LeaseChoice, Memory, Renew, RenewToken, Request, UnixMs, Want,
 };
 use dlock_testkit::keyspace::{KeyName, MemoryKeyspace, RunningRelease};
 
@@ -38,7 +37,7 @@ const ACTS: &[Act] = &[
     ("several locks", several, 0),
     ("a bound reader", |server| assert!(is_granted(&server.acquire_bound("lock", 500, Want::Shared, 7))), 1),
     ("a tick", Server::tick, 0),
-    ("a named session that is closed", close_named, -1),
+    ("a named session that is closed", Server::close_named, -1),
     ("a session that ended later", |server| server.disconnect(8), 0),
 ];
 
@@ -91,6 +90,44 @@ fn holds_in_a_grace_are_held_while_the_server_accepts_no_writes() {
     }
 }
 
+/// A session with a grace and one without end in a pause, in which the leases of both run out. When the holds in the
+/// grace are settled, those of the other session count no more, and change nothing when they are dropped.
+#[test]
+fn lapsed_holds_count_no_more_once_no_hold_in_a_grace_is_left() {
+    let mut server = Server::new();
+    server.engine.settings_mut().session_grace = Lease::new(GRACE_MS);
+    assert!(is_granted(&server.acquire("lock", 9000, 4, Want::Shared)));
+    assert!(is_granted(&server.acquire_bound("lock", 1, Want::Shared, SESSION)));
+    let named = server.open_named();
+    (0..1000).for_each(|reader| bind(&mut server, &format!("n{reader}"), LEASE_MS + 2000, named));
+    server.disconnect(SESSION);
+    server.close_named();
+    server.pass_ms(PAUSE_MS);
+    assert!(!is_granted(&permit(&mut server, 2)), "a reader, and one in a grace");
+    let sent = server.space.stream().len();
+    assert!(is_granted(&permit(&mut server, 3)));
+    (0..100).for_each(|_| server.tick());
+    assert!(server.space.stream().len() < sent + 10, "the lapsed holds are dropped together");
+    assert_eq!(holders(&mut server), 3);
+    server.engine.audit().unwrap();
+}
+
+/// The first hold's lease has run out, but no effect has dropped it while holds in a grace are not settled.
+#[test]
+fn a_second_grant_of_an_owner_whose_lease_ran_out_is_seen_and_the_lapse_counts() {
+    let mut server = crowd(MANY);
+    let lease = LeaseChoice::For(Lease::new(LEASE_MS).unwrap());
+    let grant = |server: &mut Server| {
+        let ask = Request::new(owner("short"), Want::Shared, lease);
+        assert!(is_granted(&server.ask("lock", ClientId(500), &ask)));
+        (server.engine.stats().lapses, std::mem::take(&mut server.space.modified).len())
+    };
+    let (lapses, _) = grant(&mut server);
+    server.pass_ms(LEASE_MS + 1);
+    assert_eq!(grant(&mut server), (lapses + 1, 1));
+    server.engine.audit().unwrap();
+}
+
 /// Returns a server after a pause, with a lock that has this many readers in a grace, each of its own session, whose
 /// leases have run out. Beside these it has a reader without a session (9000), one of a session that is open (9001), and
 /// one of a named session (9002).
@@ -106,11 +143,8 @@ fn crowd(readers: usize) -> Server {
     assert!(is_granted(&server.acquire("lock", 9000, 4, Want::Shared)));
     // The watchdog extends this lease when the pause ends.
     bind(&mut server, "9001", 9000, BindTo::Connection);
-    let (id, times) = (SessionId::new(b"named").unwrap(), (server.space.uptime(), server.space.now()));
-    let beat = Heartbeat { id: &id, user: b"user", timeout: Lease::new(60_000).unwrap(), only: OpenIf::Any };
-    server.engine.keep_session(beat, times, || UserState::Enabled).unwrap();
-    let session = server.engine.look_up_session(&id, Some(b"user"));
-    bind(&mut server, "9002", 60_000, BindTo::Named(session));
+    let session = server.open_named();
+    bind(&mut server, "9002", 60_000, session);
     server.tick();
     (0..readers).for_each(|reader| server.disconnect(SESSION + reader as u64));
     server.pass_ms(PAUSE_MS);
@@ -150,11 +184,6 @@ fn renew(server: &mut Server) {
 fn several(server: &mut Server) {
     let ask = Request::new(owner("several"), Want::ExclusiveOnce, LeaseChoice::Own);
     assert!(!is_granted(&server.ask_all(&["lock", "other"], 500, &ask, false)));
-}
-
-fn close_named(server: &mut Server) {
-    let (id, now) = (SessionId::new(b"named").unwrap(), server.space.now());
-    assert!(server.engine.close_session(&id, b"user", now).is_some());
 }
 
 /// Returns how many holders `INFO` shows.

@@ -74,12 +74,14 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         } else if hold.is_live(now.ms()) {
             Effect { clock: now.ms(), change: Change::Remove { owner: owner.clone(), mode: Some(mode) } }
         } else {
-            // The hold has lapsed since: the effect only drops it.
+            // The hold has lapsed since: the effect only drops it, at once or when all holds in a grace are settled.
             Effect { clock: now.ms(), change: Change::Sweep }
         };
         // A hold whose grace is over has ended by its deadline, which is no release.
         let is_released = matches!(effect.change, Change::Remove { .. }) && end.grace.is_none();
-        self.apply(effect, Replication::Effect);
+        if effect.change != Change::Sweep || self.open.lock().has_lapsed(self.effect_clock()) {
+            self.apply(effect, Replication::Effect);
+        }
         let outbox = &mut self.parts.outbox;
         outbox.stats.session_ends += 1;
         if is_released {

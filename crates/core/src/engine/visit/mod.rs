@@ -9,6 +9,7 @@ use std::rc::Rc;
 use crate::engine::keyspace::{GRACE_MS, OpenKey, OpenLock, Replication};
 use crate::engine::state::budget::Budget;
 use crate::engine::state::outbox::log::{AT_ONCE, lapsed, sample};
+use crate::engine::state::outbox::log_entry::held_us;
 use crate::engine::state::outbox::{Event, Output};
 use crate::engine::state::parts::Parts;
 use crate::engine::state::records::record::Record;
@@ -126,12 +127,32 @@ impl<T, K: OpenKey> Visit<'_, T, K> {
         match entry {
             Entry::First => {
                 self.parts.outbox.stats.grants += 1;
+                if self.effect_clock() < self.now.ms() {
+                    self.drop_lapsed_of(&hold.owner, hold.mode);
+                }
                 self.unbind(&hold.owner, hold.mode);
             }
             Entry::Again => self.parts.outbox.stats.reentries += 1,
         }
         self.put(hold, session);
         self.emit(Event::Acquire);
+    }
+
+    /// Drops the owner's hold of this mode if it has lapsed. Otherwise the grant that follows would replace it, unseen,
+    /// while holds in a grace are not settled.
+    #[inline(never)]
+    fn drop_lapsed_of(&mut self, owner: &Owner, mode: Mode) {
+        let (now, lock) = (self.now.ms(), self.open.lock());
+        let Some(hold) = lock.live(owner, mode, UnixMs::ZERO).filter(|hold| !hold.is_live(now)) else { return };
+        let Parts { outbox, sessions, .. } = &mut *self.parts;
+        outbox.log.holds.record_all(&[held_us(hold.token, hold.deadline.get() * 1000)], 1);
+        outbox.stats.caps += u64::from(hold.has_reached_cap());
+        let key = self.record.as_ref().and_then(|record| record.bound.session_of(owner, mode));
+        outbox.log_end(self.open.name(), hold, (key, sessions.id_of(key)), now);
+        outbox.stats.lapses += 1;
+        self.emit(Event::Lapse);
+        let change = Change::Remove { owner: owner.clone(), mode: Some(mode) };
+        self.apply(Effect { clock: now, change }, Replication::Effect);
     }
 
     /// Puts a hold into the lock, and binds it to a session if there is one. The TTL of the key becomes the last

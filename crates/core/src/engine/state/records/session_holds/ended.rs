@@ -174,7 +174,8 @@ impl SessionHolds {
 
     /// Returns whether an ended session still has a grace at `now`.
     pub(crate) fn has_grace(&self, now: UnixMs) -> bool {
-        let sessions = self.ended.iter().filter_map(|key| self.sessions.get(key));
+        // Sessions with a grace come last.
+        let sessions = self.ended.iter().rev().filter_map(|key| self.sessions.get(key));
         !self.times.are_over(now) && sessions.filter_map(|session| session.end).any(|end| end.deadline() > now)
     }
 }

@@ -24,11 +24,13 @@ pub(super) struct EndedTimes {
     apart: Vec<SessionKey>,
     /// The end of the first grace, or of a session without one, of all that have ended since there were none.
     earliest: Option<UnixMs>,
-    /// The end of the last grace of all these sessions.
+    /// The end of the last grace, or of a session without one, of all that have ended since there was no grace.
     latest: UnixMs,
     /// When the last of these sessions ended.
     last_end: UnixMs,
-    /// When the first session with a grace ended, of all that have ended since there were none.
+    /// How many of these sessions have a grace.
+    with_grace: usize,
+    /// When the first session with a grace ended, of all that have ended since there was none.
     first_end: Option<UnixMs>,
 }
 
@@ -43,6 +45,7 @@ impl EndedTimes {
         self.latest = self.latest.max(end.deadline());
         self.last_end = self.last_end.max(end.at);
         if end.grace.is_some() {
+            self.with_grace += 1;
             self.first_end = Some(self.first_end.map_or(end.at, |first| first.min(end.at)));
         }
         if session.deadlines.total().holds > A_FEW {
@@ -54,7 +57,12 @@ impl EndedTimes {
 
     /// Forgets a session that has no hold any more.
     pub(super) fn remove(&mut self, key: SessionKey, session: &Session) {
-        self.ends.remove(&key);
+        if self.ends.remove(&key).is_some_and(|end| end.grace.is_some()) {
+            self.with_grace -= 1;
+            if self.with_grace == 0 {
+                (self.first_end, self.latest) = (None, self.last_end);
+            }
+        }
         if !session.shares_deadlines {
             self.apart.retain(|other| *other != key);
         }
