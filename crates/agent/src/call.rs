@@ -22,8 +22,8 @@ pub(crate) struct Call {
     /// connection: an earlier copy that arrives late would bind the hold to its own, whose end releases it. Nor if it is
     /// a renewal that names a lease or a session: its earlier copy would set those again after a later renewal.
     pub is_repeatable: bool,
-    /// The id and the time of a command that opens or keeps a session.
-    pub heartbeat: Option<[Vec<u8>; 2]>,
+    /// The id of the session that a command opens, keeps or ends, and its effect: the time, or `CLOSE`.
+    pub session: Option<[Vec<u8>; 2]>,
     /// Whether it is a command that writes.
     pub is_write: bool,
     /// Whether it is for all primaries of a cluster.
@@ -82,14 +82,15 @@ impl Call {
     fn of_session(request: &Request) -> Self {
         let is_new = request.after(4).any(|word| word.eq_ignore_ascii_case(b"NX"));
         let is_close = request.word(2).is_some_and(|word| word.eq_ignore_ascii_case(b"CLOSE"));
-        let heartbeat = match [1, 2, 3].map(|at| request.word(at)) {
+        let session = match [1, 2, 3].map(|at| request.word(at)) {
+            [Some(id), ..] if is_close => Some([id.to_vec(), b"CLOSE".to_vec()]),
             [Some(id), Some(option), Some(ms)] if option.eq_ignore_ascii_case(b"PX") => {
                 Some([id.to_vec(), ms.to_vec()])
             }
             _ => None,
         };
         let is_repeatable = !is_new && !is_close;
-        Self { is_for_each: true, only_opens: is_new, is_repeatable, heartbeat, ..Self::default() }
+        Self { is_for_each: true, only_opens: is_new, is_repeatable, session, ..Self::default() }
     }
 
     /// Returns what is left of the time that it may wait. `None`: it does not wait, or without limit.

@@ -10,7 +10,7 @@
 //! | `resp`, `inbox` | requests and replies as bytes |
 //! | `connection`, `greeting`, `catalog` | a client, and what it gets without a server |
 //! | `quorum` | the commands over a quorum: the table of holds, sessions, waiting |
-//! | `pass`, `call`, `copies` | the commands passed on to one server, Sentinel or a cluster |
+//! | `pass`, `call`, `copies`, `beats` | the commands passed on to one server, Sentinel or a cluster |
 //! | `serve` | `dlock serve`: a server of locks in memory |
 //! | `stats`, `metrics`, `http`, `notify` | what an operator sees |
 #![forbid(unsafe_code)]
@@ -18,6 +18,7 @@
 
 mod agent;
 mod answer;
+mod beats;
 mod call;
 mod catalog;
 mod connection;

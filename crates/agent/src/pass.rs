@@ -11,6 +11,7 @@ use dlock_client::{Client, Error, Relay, RelayLink, Unanswered};
 use redis::{Arg, Cmd, Value, cmd};
 use tokio::time::sleep;
 
+use crate::beats::Beats;
 use crate::call::Call;
 use crate::copies::Copies;
 use crate::resp::{Reply, Request};
@@ -23,6 +24,7 @@ pub(crate) struct Pass {
     /// Connections for pings of servers on which requests wait.
     pings: Relay,
     copies: Arc<Copies>,
+    beats: Arc<Beats>,
     is_cluster: OnceLock<bool>,
 }
 
@@ -40,8 +42,6 @@ pub(crate) struct Upstream {
     is_written_before: bool,
     /// The connections that holds are bound to.
     bound: Vec<RelayLink>,
-    /// The last heartbeat.
-    heartbeat: Option<[Vec<u8>; 2]>,
 }
 
 /// How a command ended.
@@ -57,7 +57,8 @@ impl Pass {
     pub fn new(client: Client, stats: Arc<Stats>) -> Result<Self, Error> {
         // Fails for a quorum.
         let pings = client.relay(Some(NAME))?;
-        Ok(Self { client, stats, pings, copies: Arc::default(), is_cluster: OnceLock::new() })
+        let (copies, beats) = (Arc::default(), Arc::default());
+        Ok(Self { client, stats, pings, copies, beats, is_cluster: OnceLock::new() })
     }
 
     /// Returns the connections of a client with this name, none of which is open yet.
@@ -71,7 +72,6 @@ impl Pass {
             last: None,
             is_written_before: false,
             bound: Vec::new(),
-            heartbeat: None,
         })
     }
 
@@ -147,14 +147,13 @@ impl Upstream {
 
     /// Sends a command, and again until there is an answer, as long as that is safe and the time is not over.
     async fn pass_on(&mut self, request: &Request, call: &Call) -> Result<Reply, Unanswered> {
+        let mut beat = match &call.session {
+            Some([id, effect]) => Some(self.pass.beats.enter(id, effect).await),
+            None => None,
+        };
         let began = Instant::now();
         let copy = self.pass.copies.enter(request, call);
         let is_old = || copy.as_ref().is_some_and(|copy| !copy.is_newest());
-        // An earlier copy of a heartbeat with another time would set that time again after a later heartbeat.
-        let is_repeatable = call.is_repeatable && (call.heartbeat.is_none() || call.heartbeat == self.heartbeat);
-        if call.heartbeat.is_some() {
-            self.heartbeat.clone_from(&call.heartbeat);
-        }
         // Whether the command may have been executed.
         let mut is_open = false;
         // `is_repeat`: an earlier copy may still wait on the server, so nil may be no refusal. `is_refused`: the server
@@ -170,7 +169,12 @@ impl Upstream {
                 (Some(_), Some(left)) => Some(left + SHORT),
                 (None, _) => Some(SHORT),
             };
-            let failed = match self.ask_and_watch(&command, call, patience).await {
+            // If this future is dropped, the command has no answer either.
+            beat.iter_mut().for_each(|beat| beat.is_open = true);
+            let answer = self.ask_and_watch(&command, call, patience).await;
+            is_open |= matches!(answer, Err(Unanswered::Unknown(_)));
+            beat.iter_mut().for_each(|beat| beat.is_open = is_open);
+            let failed = match answer {
                 // An earlier copy, which arrived late, may have taken the place of this one in the queue.
                 Ok(Reply::Nil) if is_repeat && !is_old() && call.left(began).is_none_or(|left| left > pause) => {
                     (is_refused, away) = (true, Instant::now());
@@ -192,9 +196,8 @@ impl Upstream {
                 // The server was demoted, and may lose the last write. The client decides whether to repeat it.
                 Unanswered::Later(_) if call.is_about_last => return Err(failed),
                 Unanswered::NotSent(_) | Unanswered::Later(_) => {}
-                Unanswered::Unknown(_) if is_repeatable => {
+                Unanswered::Unknown(_) if call.is_repeatable => {
                     Stats::count(&self.pass.stats.reconnections);
-                    is_open = true;
                     (is_repeat, away) = (call.block.is_some(), Instant::now());
                 }
                 _ => return Err(failed),
