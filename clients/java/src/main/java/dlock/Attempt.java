@@ -6,7 +6,7 @@ import java.util.Map;
 /**
  * Decides the next step of an acquisition, and how it ends. An acquisition sends copies of one request, of which the
  * server executes one; the grant counts from the earliest copy that may have been granted. If more than a third of the
- * lease has passed since then, the grant is renewed before the caller gets it.
+ * lease has passed since then, or if a cap may have cut it, the grant is renewed before the caller gets it.
  *
  * <p>Times are those of one clock that only goes forward, in nanoseconds. The rules are those of
  * {@code tests/clients/histories}.
@@ -80,12 +80,16 @@ final class Attempt {
 
     private final Limits limits;
     private final long lease;
+    /** Whether a grant counts only after the renewal that confirms it: a cap may have cut its lease. */
+    private final boolean mayBeCut;
     private final Map<Integer, Command> open = new HashMap<>();
     /** The command that the last action asks for. */
     private Kind asked = Kind.TRY;
     /** Whether a server has said that it does not grant. */
     private boolean isRefused;
     private boolean isGranted;
+    /** Whether the lease of the grant is known not to be cut, or until when it is. */
+    private boolean isKnown;
     /** The time from which the lease of the grant counts: a command was sent then. */
     private long since;
     /** Whether a cap has cut the renewal that confirms the grant, and when the grant ends because of that. */
@@ -94,8 +98,14 @@ final class Attempt {
     private boolean isOver;
 
     Attempt(Limits limits, long lease) {
+        this(limits, lease, false);
+    }
+
+    /** {@code mayBeCut}: the owner may have another hold, whose cap counts for the grant, too. The grant does not say so. */
+    Attempt(Limits limits, long lease, boolean mayBeCut) {
         this.limits = limits;
         this.lease = lease;
+        this.mayBeCut = mayBeCut;
     }
 
     Action begin() {
@@ -127,6 +137,7 @@ final class Attempt {
         open.values().stream().filter(copy -> copy.isCopy() && !copy.isOld)
                 .forEach(copy -> since = Validity.earlier(since, copy.sent));
         isGranted = true;
+        isKnown = !mayBeCut;
         return now - since <= lease / 3 && isCertain(now) ? end(Step.GRANTED) : confirm();
     }
 
@@ -177,6 +188,7 @@ final class Attempt {
 
     private Action confirmed(Command command, long now) {
         since = Validity.later(since, command.sent);
+        isKnown = true;
         return isCertain(now) ? end(Step.GRANTED) : confirm();
     }
 
@@ -268,7 +280,7 @@ final class Attempt {
     }
 
     private boolean isCertain(long now) {
-        return until() - now > 0;
+        return isKnown && until() - now > 0;
     }
 
     /** Returns the time until which the grant is certain. */

@@ -363,7 +363,7 @@ public final class DLock implements Lock {
 
     Granting freshGranting(Limits limit) {
         core.checkOpen();
-        return new Granting(core, request, core.freshOwner(), false, limit, null, listeners);
+        return new Granting(core, request, core.freshOwner(), false, false, limit, null, listeners);
     }
 
     @Override

@@ -247,7 +247,7 @@ public final class DSemaphore {
         if (one.mode == Request.Mode.SLOT && permits > 1) {
             throw new IllegalArgumentException("an acquisition with a number must take one permit, not " + permits);
         }
-        return new Granting(core, one.of(permits), core.freshOwner(), false, time, null, listeners);
+        return new Granting(core, one.of(permits), core.freshOwner(), false, false, time, null, listeners);
     }
 
     private boolean isTooMany(int permits) {

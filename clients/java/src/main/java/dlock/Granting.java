@@ -20,6 +20,7 @@ final class Granting {
     private final Core core;
     private final Request request;
     private final boolean isOwnerShared;
+    private final boolean isOwnerUsed;
     private final Limits limits;
     private final Thread thread;
     private final List<Consumer<? super LockLostException>> listeners;
@@ -53,20 +54,23 @@ final class Granting {
     }
 
     /**
-     * {@code isOwnerShared}: whether the owner holds one of the locks already, on its other side. {@code thread}: the
-     * thread to which the hold belongs, or {@code null}.
+     * {@code isOwnerShared}: whether the owner holds one of the locks already, on its other side. {@code isOwnerUsed}:
+     * whether the server may have another hold of the owner. {@code thread}: the thread to which the hold belongs, or
+     * {@code null}.
      */
     Granting(
             Core core,
             Request request,
             String owner,
             boolean isOwnerShared,
+            boolean isOwnerUsed,
             Limits limits,
             Thread thread,
             List<Consumer<? super LockLostException>> listeners) {
         this.core = core;
         this.request = request;
         this.isOwnerShared = isOwnerShared;
+        this.isOwnerUsed = isOwnerUsed;
         this.limits = limits;
         this.thread = thread;
         this.listeners = listeners;
@@ -156,7 +160,7 @@ final class Granting {
     }
 
     private Attempt attempt() {
-        return new Attempt(limits, TimeUnit.MILLISECONDS.toNanos(request.firstLeaseMillis()));
+        return new Attempt(limits, TimeUnit.MILLISECONDS.toNanos(request.firstLeaseMillis()), isOwnerUsed);
     }
 
     private static void later(long millis, Runnable task) {
@@ -379,7 +383,7 @@ final class Granting {
 
     // The grant
 
-    /** Renews a grant that may be old, or asks for its cap if a named session keeps it. */
+    /** Renews a grant that may be old or cut, or asks for its cap if a named session keeps it. */
     private void confirm() {
         Confirmation its;
         int copy;

@@ -47,6 +47,9 @@ final class ThreadLock {
             // A late copy of a re-entry must not enter the next hold.
             me.leaveUnsettled();
         }
+        if (!mine.isLive()) {
+            me.leaveUnreleased();
+        }
         for (CompletableFuture<Boolean> released : me.leaves(request)) {
             try {
                 if (!Futures.join(released)) {
@@ -55,6 +58,8 @@ final class ThreadLock {
             } catch (RuntimeException e) {
                 if (e instanceof UnavailableException) {
                     me.leaveUnsettled();
+                } else {
+                    me.leaveUnreleased();
                 }
                 failure = failure == null ? e : failure;
             }
@@ -68,7 +73,9 @@ final class ThreadLock {
         core.checkOpen();
         ThreadOwner me = core.currentOwner();
         String owner = me.nameFor(needed);
-        return new Granting(core, needed, owner, me.hasSome(needed), limit, Thread.currentThread(), listeners);
+        boolean isShared = me.hasSome(needed);
+        return new Granting(core, needed, owner, isShared, isShared || me.mayHaveMore(), limit, Thread.currentThread(),
+                listeners);
     }
 
     private Hold await(Granting granting) {

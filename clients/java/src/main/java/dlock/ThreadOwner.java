@@ -25,6 +25,8 @@ final class ThreadOwner {
     private String name;
     /** Whether a request with this owner name was not answered, and so may still be executed. */
     private boolean unsettled;
+    /** Whether the server may still have a hold with this owner name that the thread has left: no answer said otherwise. */
+    private boolean unreleased;
 
     ThreadOwner(Supplier<String> names) {
         this.names = names;
@@ -52,6 +54,7 @@ final class ThreadOwner {
         if (grants.isEmpty() || unsettled || isLost) {
             name = names.get();
             unsettled = false;
+            unreleased = false;
         }
         return name;
     }
@@ -64,6 +67,16 @@ final class ThreadOwner {
     /** Records that a request of this thread was not answered: the next acquisition gets a new owner name. */
     void leaveUnsettled() {
         unsettled = true;
+    }
+
+    /** Records that the thread has left a hold which the server may still have: the next acquisition may enter it again. */
+    void leaveUnreleased() {
+        unreleased = true;
+    }
+
+    /** Returns whether the server may have a hold with the present owner name that the thread has left. */
+    boolean mayHaveMore() {
+        return unreleased;
     }
 
     /** Returns the lock with these names and this side as the thread has entered it, or {@code null} if it has not. */
