@@ -111,6 +111,8 @@ public final class Session implements AutoCloseable {
     private long used = System.nanoTime();
     /** Releases that no server answered. They are repeated, because the session would keep these holds. */
     private final Set<Supplier<CompletableFuture<?>>> owed = new LinkedHashSet<>();
+    /** Completes when the repeats that are under way have ended. */
+    private CompletableFuture<Void> repaying = CompletableFuture.completedFuture(null);
     private Timer.Task timer;
     /** When {@link #timer} is due. Only with a timer. */
     private long turns;
@@ -573,13 +575,10 @@ public final class Session implements AutoCloseable {
             }
             notOpen = null;
             bindings.stream().filter(bound -> bound.binding.isUnbound()).forEach(again::add);
-            releases = new ArrayList<>(owed);
+            releases = repaying.isDone() ? new ArrayList<>(owed) : List.of();
         }
-        CompletableFuture<Void> done = inTurn(again, 0, this::bind).thenCompose(bound -> learn());
-        for (Supplier<CompletableFuture<?>> release : releases) {
-            done = done.thenCompose(before -> repay(release));
-        }
-        return done;
+        repay(releases);
+        return inTurn(again, 0, this::bind).thenCompose(bound -> learn());
     }
 
     /**
@@ -616,6 +615,20 @@ public final class Session implements AutoCloseable {
             }
             return null;
         });
+    }
+
+    /**
+     * Repeats releases that had no answer, one after another. The next heartbeat does not wait for them: a server may
+     * answer heartbeats and no releases.
+     */
+    private void repay(List<Supplier<CompletableFuture<?>>> releases) {
+        CompletableFuture<Void> all = CompletableFuture.completedFuture(null);
+        for (Supplier<CompletableFuture<?>> release : releases) {
+            all = all.thenCompose(before -> repay(release));
+        }
+        synchronized (this) {
+            repaying = releases.isEmpty() ? repaying : all;
+        }
     }
 
     /** Repeats a release that had no answer. Never fails. */

@@ -3,10 +3,12 @@ package dlock;
 import static dlock.TestServer.soon;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
@@ -145,6 +147,51 @@ final class SessionFaultsTest {
                 assertTrue(stays.check() && session.isOpen(), fault.toString());
                 session.close();
             });
+        }
+    }
+
+    @Test
+    void releases_that_get_no_answer_hold_up_no_heartbeats() throws Exception {
+        over((way, client) -> {
+            Session session = client.openSession(TIMEOUT.dividedBy(2));
+            Hold stays = hold(client, session, "stays");
+            List<Hold> released = new ArrayList<>();
+            for (int i = 0; i < 8; i++) {
+                released.add(hold(client, session, "released:" + i));
+            }
+            way.fail("DLOCK.RELEASE", Fault.SILENT, Integer.MAX_VALUE);
+            released.forEach(Hold::releaseAsync);
+            int tried = Integer.MAX_VALUE - released.size();
+            soon("the session repeats them", () -> way.left.get() < tried);
+            long end = System.nanoTime() + TIMEOUT.multipliedBy(2).toNanos();
+            while (System.nanoTime() - end < 0) {
+                assertTrue(session.isOpen() && stays.isHeld());
+                Thread.sleep(20);
+            }
+            way.left.set(0);
+            soon("they are repeated again", () -> released.stream().allMatch(hold -> server.isFree(hold.names().get(0))));
+        });
+    }
+
+    /** The server answers heartbeats, but no requests and no releases. It renews no locks either. */
+    @Test
+    void a_server_that_pauses_its_writes_keeps_the_session() throws Exception {
+        try (DLockClient client = TestServer.patient().url(server.url()).timeout(Duration.ofSeconds(1)).connect()) {
+            Session session = client.openSession(TIMEOUT.dividedBy(4));
+            Hold other = hold(client, session, "other");
+            server.run("CLIENT", "PAUSE", 15_000, "WRITE");
+            long end = System.nanoTime() + Duration.ofSeconds(15).toNanos();
+            DLock lock = client.lock("job").withLease(Lease.of(session));
+            assertThrows(UnavailableException.class, () -> lock.tryAcquire(Duration.ofMillis(500)));
+            other.releaseAsync();
+            while (System.nanoTime() - end < 0) {
+                assertTrue(session.isOpen());
+                Thread.sleep(20);
+            }
+            soon("nobody has them", () -> server.isFree("job") && server.isFree("other"));
+            lock.lock();
+            assertTrue(lock.hold().check());
+            lock.unlock();
         }
     }
 
