@@ -188,12 +188,12 @@ final class DriverBackend implements Backend {
             List<CompletableFuture<Object>> left;
             synchronized (this) {
                 leaving = true;
+                if (calls.stream().anyMatch(call -> !call.isDone())) {
+                    // Takes over the place in the queue and leaves it after 1 ms. If it arrives before the call that it
+                    // replaces, that call ends by itself.
+                    calls.add(DriverBackend.this.ask(key, command.apply(1)));
+                }
                 left = new ArrayList<>(calls);
-            }
-            if (left.stream().anyMatch(call -> !call.isDone())) {
-                // Takes over the place in the queue and leaves it after 1 ms. If it arrives before the call that it
-                // replaces, that call ends by itself.
-                left.add(DriverBackend.this.ask(key, command.apply(1)));
             }
             return Futures.all(left).handle((done, failed) -> left.stream()
                     .filter(call -> !call.isCompletedExceptionally())

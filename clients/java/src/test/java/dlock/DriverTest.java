@@ -194,6 +194,33 @@ final class DriverTest {
         }
     }
 
+    /** The call that takes over the place of a wait that is given up fails, and arrives later. */
+    @Test
+    void a_call_that_leaves_the_queue_and_arrives_late_leaves_nothing() throws Exception {
+        CompletableFuture<byte[][]> leaving = new CompletableFuture<>();
+        Driver fails = words -> {
+            for (int i = 0; i + 1 < words.length; i++) {
+                boolean leaves = Words.text(words[i]).equals("BLOCK") && Words.text(words[i + 1]).equals("1");
+                if (leaves && leaving.complete(words)) {
+                    throw new IOException("Read timed out");
+                }
+            }
+            return pool.call(words);
+        };
+        try (DLockClient over = DLockClient.builder().driver(fails).longestWait(Duration.ofMillis(1600)).connect()) {
+            server.run("DLOCK.ACQUIRE", "leaves", "other");
+            long before = server.calls("release");
+            CompletableFuture<Hold> asked =
+                    over.lock("leaves").withLease(Lease.fixed(Duration.ofMinutes(10))).acquireAsync();
+            server.untilWaiting("leaves", 1);
+            asked.cancel(false);
+            soon("the client releases", () -> server.calls("release") > before);
+            server.run("DLOCK.RELEASE", "leaves", "other");
+            pool.call(leaving.join());
+            soon("nobody has it", () -> server.isFree("leaves"));
+        }
+    }
+
     /** The pool plays a client that follows Sentinel: some time after the failover, it connects to the new primary. */
     @Test
     void a_failover_is_followed() throws Exception {
