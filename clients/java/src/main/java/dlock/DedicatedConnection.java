@@ -19,7 +19,7 @@ interface DedicatedConnection {
      */
     CompletableFuture<Object> request(LongFunction<byte[][]> command, Limits limit, boolean waits);
 
-    /** Returns whether another copy of the request, sent here, has no answer and may still be executed. */
+    /** Returns whether a copy of the request, sent here, may still be executed although the request has its outcome. */
     default boolean isCopied() {
         return false;
     }

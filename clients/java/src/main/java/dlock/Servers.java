@@ -1,5 +1,6 @@
 package dlock;
 
+import java.io.EOFException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
@@ -142,6 +143,8 @@ final class Servers implements Backend {
         private final Topology.Route route;
         private final Connection connection;
         private volatile CompletableFuture<Object> reply;
+        /** Whether the connection has ended without a reply, and the server has not closed it. */
+        private volatile boolean isCut;
         /** Whether the server is no primary any more. */
         private volatile boolean isOfReplica;
 
@@ -205,9 +208,19 @@ final class Servers implements Backend {
             CompletableFuture<Throwable> ended = connection.ended();
             ended.copy().orTimeout(LEAVING_MILLIS, TimeUnit.MILLISECONDS)
                     .whenComplete((reason, late) -> connection.close());
-            return ended.handle((reason, failed) -> reply == null || reply.isCompletedExceptionally()
-                    ? null
-                    : reply.getNow(null));
+            return ended.handle((reason, failed) -> {
+                if (reply == null || reply.isCompletedExceptionally()) {
+                    // A server that has closed a connection executes nothing more that was sent on it.
+                    isCut = reply != null && !(reason instanceof EOFException);
+                    return null;
+                }
+                return reply.getNow(null);
+            });
+        }
+
+        @Override
+        public boolean isCopied() {
+            return isCut;
         }
 
         @Override

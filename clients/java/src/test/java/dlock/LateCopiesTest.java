@@ -97,6 +97,50 @@ final class LateCopiesTest {
         }
     }
 
+    /** The last copy of the wait is kept back until the client has closed its connection. */
+    @Test
+    void a_copy_of_a_wait_that_was_given_up_leaves_nothing() throws Exception {
+        Map<String, Function<DLockClient, DLock>> ways = new LinkedHashMap<>();
+        ways.put("racquire", its -> its.lock("job"));
+        ways.put("wlock", its -> its.readWriteLock("job").writeLock());
+        ways.put("rlock", its -> its.readWriteLock("job").readLock());
+        for (Map.Entry<String, Function<DLockClient, DLock>> way : ways.entrySet()) {
+            for (String how : List.of("limit", "interrupt", "session")) {
+                String command = way.getKey();
+                server.run("DLOCK.ACQUIRE", "job", "other");
+                Lease lease = how.equals("session") ? Lease.of(client.openSession(Duration.ofMinutes(1))) : FOR_LONG;
+                DLock lock = way.getValue().apply(client).withLease(lease);
+                proxy.keepFrom("BLOCK");
+                CompletableFuture<Boolean> asked = new CompletableFuture<>();
+                Thread thread = new Thread(() -> {
+                    try {
+                        asked.complete(how.equals("interrupt") ? locked(lock) : lock.tryLock(1, TimeUnit.SECONDS));
+                    } catch (InterruptedException e) {
+                        asked.complete(false);
+                    }
+                });
+                thread.start();
+                soon("it is kept back", () -> proxy.keeps);
+                long before = server.calls(command);
+                if (how.equals("interrupt")) {
+                    thread.interrupt();
+                }
+                assertFalse(asked.get(20, TimeUnit.SECONDS));
+                soon("the client asks whether it was granted", () -> server.calls(command) > before);
+                server.run("DLOCK.RELEASE", "job", "other");
+                arrives(command);
+                soon(command + " " + how + ": nobody has it", () -> server.isFree("job"));
+                stop();
+                start();
+            }
+        }
+    }
+
+    private static boolean locked(DLock lock) throws InterruptedException {
+        lock.lockInterruptibly();
+        return true;
+    }
+
     /** The thread of a refused request has another owner next, so that the releases of its copies end nothing. */
     @Test
     void a_thread_whose_request_was_refused_with_a_copy_open_gets_another_owner() throws Exception {
