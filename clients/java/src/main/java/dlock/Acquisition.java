@@ -333,7 +333,7 @@ final class Acquisition {
                         : undoing(token, cleaning()));
             }
             if (isCopied()) {
-                core.releases.late(owner, its);
+                core.releases.late(owner, its, 0);
             }
             undone.complete(null);
         });

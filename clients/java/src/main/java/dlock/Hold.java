@@ -341,7 +341,7 @@ public final class Hold implements AutoCloseable {
         keeping.end();
         core.forget(this);
         if (isEnteredLate()) {
-            Futures.after(millis).thenRun(commands::releaseLate);
+            commands.releaseLate(millis);
         }
         return report.releasing(commands.leaveTo(millis));
     }
@@ -434,7 +434,7 @@ public final class Hold implements AutoCloseable {
             }
             binding.leaveOthers();
             if (isEnteredLate()) {
-                commands.releaseLate();
+                commands.releaseLate(0);
             }
         }));
     }
@@ -562,7 +562,7 @@ public final class Hold implements AutoCloseable {
                     isOver = state != State.HELD;
                 }
                 if (isOver) {
-                    commands.releaseLate();
+                    commands.releaseLate(0);
                 }
             }
         }).thenApply(answer -> answer.reply);
@@ -634,7 +634,7 @@ public final class Hold implements AutoCloseable {
         }
         binding.leaveOthers();
         if (isEnteredLate()) {
-            commands.releaseLate();
+            commands.releaseLate(0);
         }
         if (isKept) {
             List<String> names = commands.names();

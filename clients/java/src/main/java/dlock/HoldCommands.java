@@ -216,10 +216,10 @@ final class HoldCommands {
 
     /**
      * Releases what a late copy of the acquisition, or of a re-entry, takes if it is executed after the release of this
-     * hold.
+     * hold, which the server still keeps for {@code stays} ms.
      */
-    void releaseLate() {
-        core.releases.late(owner, request);
+    void releaseLate(long stays) {
+        core.releases.late(owner, request, stays);
     }
 
     /** Releases a hold that this owner got instead of this one. Never fails. */

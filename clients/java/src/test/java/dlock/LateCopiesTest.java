@@ -305,4 +305,36 @@ final class LateCopiesTest {
         arrives("racquire");
         soon("nobody has it", () -> server.isFree("job"));
     }
+
+    @Test
+    void a_client_that_is_closed_waits_for_a_lock_that_stays_for_a_moment() throws Exception {
+        for (boolean isHeld : new boolean[] {false, true}) {
+            DLock lock = client.lock("job").withLease(FOR_LONG).withAtLeast(Duration.ofMillis(500));
+            CompletableFuture<Void> dropped = drops("DLOCK.RACQUIRE");
+            lock.lock();
+            dropped.get(20, TimeUnit.SECONDS);
+            if (!isHeld) {
+                lock.unlock();
+            }
+            CompletableFuture<Void> closed = CompletableFuture.runAsync(client::close);
+            soon("its time is over", () -> server.isFree("job"));
+            arrives("racquire");
+            closed.get(20, TimeUnit.SECONDS);
+            assertTrue(server.isFree("job"), "held: " + isHeld);
+            stop();
+            start();
+        }
+    }
+
+    @Test
+    void a_client_that_is_closed_does_not_wait_for_a_lock_that_stays_for_long() throws Exception {
+        DLock lock = client.lock("job").withLease(FOR_LONG).withAtLeast(Duration.ofMinutes(1));
+        CompletableFuture<Void> dropped = drops("DLOCK.RACQUIRE");
+        lock.lock();
+        dropped.get(20, TimeUnit.SECONDS);
+        lock.unlock();
+        Stopwatch took = new Stopwatch();
+        client.close();
+        took.within(1000);
+    }
 }
