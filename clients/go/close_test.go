@@ -82,6 +82,24 @@ func TestCloseEndsWhileTheServerHangs(t *testing.T) {
 	watch.within(t, 5*time.Second, "Close and the unlocks")
 }
 
+// When its time is over, Close sends nothing any more, and so stays for no late copy either.
+func TestCloseOfAClientWhoseServerHangsStaysForNoCopy(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	client := newClient(t, s.address(), dlock.WithoutSession())
+	release(t, acquire(t, client, "job"))
+	s.signal(syscall.SIGSTOP)
+	defer s.signal(syscall.SIGCONT)
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := client.Lock(ctx, "job"); !errors.Is(err, dlock.ErrUnreachable) {
+		t.Fatal(err)
+	}
+	watch := startWatch()
+	client.Close()
+	watch.within(t, 1400*time.Millisecond, "Close")
+}
+
 // A caller that gives up an unlock or a wait leaves the other connections of the pool usable.
 func TestACancellationClosesNoOtherConnections(t *testing.T) {
 	t.Parallel()

@@ -147,6 +147,7 @@ func (c *Client) awaitCopies(pause time.Duration, named bool) {
 		select {
 		case <-timer.C:
 		case <-time.After(closingPause):
+		case <-c.last.Done(): // Nothing is sent any more.
 		}
 	}
 }
