@@ -131,11 +131,12 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// endKept ends the locks that their sessions will release, and returns the others.
+// endKept ends the locks that their sessions will release, and returns the others. A late copy of a request that names no
+// session (`named`) outlasts the session.
 func (c *Client) endKept(locks []*Lock) []*Lock {
 	var rest []*Lock
 	for _, lock := range locks {
-		if !c.sessions.keeps(lock) || !lock.endWithSession() {
+		if lock.isOpen && c.borrows() || !c.sessions.keeps(lock) || !lock.endWithSession() {
 			rest = append(rest, lock)
 		}
 	}

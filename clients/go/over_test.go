@@ -241,6 +241,38 @@ func TestACopyOfARequestThatArrivesAfterTheReleaseLeavesNoHold(t *testing.T) {
 	}
 }
 
+// The copy names no session, so it takes the lock even after the session that kept the lock has ended.
+func TestACopyOfARequestThatArrivesWhileTheClientIsClosedLeavesNoHold(t *testing.T) {
+	t.Parallel()
+	for name, option := range kinds() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			wired := dlock.Wired(s.address())
+			told, arrives, done := &atomic.Bool{}, make(chan struct{}), make(chan struct{})
+			client, err := dlock.Over(func(ctx context.Context) (dlock.Conn, error) {
+				c, err := wired(ctx)
+				return belated{c, s.address(), told, arrives, done}, err
+			}, option)
+			if err != nil {
+				t.Fatal(err)
+			}
+			acquire(t, client, "job", dlock.WithLease(forLong))
+			if name == "kept" {
+				eventually(t, "the session keeps it", func() bool { return s.info("dlock", "dlock_sessions") == "1" })
+			}
+			closed := make(chan struct{})
+			go func() {
+				defer close(closed)
+				client.Close()
+			}()
+			s.isFree("job")
+			s.comesTo(func() { close(arrives) })
+			<-closed
+		})
+	}
+}
+
 // An agent that has no answer may have passed the request on long ago. The lease counts from then.
 func TestAnAgentThatReachesNoServerMayHaveGrantedTheLock(t *testing.T) {
 	t.Parallel()
