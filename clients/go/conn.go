@@ -165,8 +165,8 @@ func (c *conn) part(commands []command) bool {
 	return true
 }
 
-// awaitEnd waits until the server has closed a connection after `part`, or until ctx or the time ends. Returns false if
-// the time has ended. A server that has closed the connection executes no more of its commands.
+// awaitEnd waits until the server has closed a connection after `part`, or until ctx or the time ends. Returns whether the
+// server has closed it: then it executes no more of its commands. It may, after a reset.
 func (c *conn) awaitEnd(ctx context.Context, until time.Time) bool {
 	stop := context.AfterFunc(ctx, c.close)
 	defer stop()
@@ -176,7 +176,7 @@ func (c *conn) awaitEnd(ctx context.Context, until time.Time) bool {
 		// A context that ended may have moved the deadline: then the wait goes on.
 		c.SetDeadline(until)
 		if _, err := io.Copy(io.Discard, w.Conn); !errors.Is(err, os.ErrDeadlineExceeded) {
-			return true
+			return err == nil
 		}
 	}
 	return false

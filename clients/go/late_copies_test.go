@@ -55,6 +55,30 @@ func TestALateCopyOfAWaitThatIsGivenUpLeavesNoHold(t *testing.T) {
 	})
 }
 
+// A reset says that the connection is broken, not that the server executes nothing more.
+func TestALateCopyOfAWaitWhoseConnectionIsResetLeavesNoHold(t *testing.T) {
+	eachKind(t, func(t *testing.T, s *server, p *proxy, client *dlock.Client, o *other) {
+		o.holds()
+		resets, arrives := p.resetsAt("BLOCK")
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() {
+			_, err := client.Lock(ctx, "job", dlock.WithLease(forLong))
+			ended <- err
+		}()
+		eventually(t, "the wait is kept back", func() bool { return p.keeps.Load() == nil })
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		released := s.info("commandstats", "cmdstat_dlock.release")
+		resets()
+		eventually(t, "the client releases", func() bool { return s.info("commandstats", "cmdstat_dlock.release") != released })
+		o.releases()
+		s.comesTo(arrives)
+	})
+}
+
 func TestALateCopyAfterALockThatStaysLeavesNoHold(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)

@@ -103,20 +103,34 @@ type kept struct {
 	arrives chan struct{}
 	// The client's connection ends at once.
 	breaks bool
+	// The client's connection, when the command has come.
+	client chan net.Conn
 }
 
 // keepFrom holds back the next command with this word, and what follows on the same connection, until the function that
 // keepFrom returns is called.
-func (p *proxy) keepFrom(word string) (arrives func()) { return p.keep(word, false) }
+func (p *proxy) keepFrom(word string) (arrives func()) { return p.keep(word, false).arrive }
 
 // breaksAt does what keepFrom does, and ends the client's connection: the command gets no answer, and arrives late.
-func (p *proxy) breaksAt(word string) (arrives func()) { return p.keep(word, true) }
+func (p *proxy) breaksAt(word string) (arrives func()) { return p.keep(word, true).arrive }
 
-func (p *proxy) keep(word string, breaks bool) (arrives func()) {
-	k := &kept{[]byte(word), make(chan struct{}), breaks}
-	p.keeps.Store(k)
-	return func() { close(k.arrives) }
+// resetsAt does what keepFrom does. The first function resets the client's connection.
+func (p *proxy) resetsAt(word string) (resets, arrives func()) {
+	k := p.keep(word, false)
+	return func() {
+		client := (<-k.client).(*net.TCPConn)
+		client.SetLinger(0)
+		client.Close()
+	}, k.arrive
 }
+
+func (p *proxy) keep(word string, breaks bool) *kept {
+	k := &kept{[]byte(word), make(chan struct{}), breaks, make(chan net.Conn, 1)}
+	p.keeps.Store(k)
+	return k
+}
+
+func (k *kept) arrive() { close(k.arrives) }
 
 func (p *proxy) pass(client net.Conn) {
 	defer client.Close()
@@ -139,6 +153,7 @@ func (p *proxy) pass(client net.Conn) {
 				break
 			}
 			if k := p.keeps.Load(); k != nil && bytes.Contains(buffer[:n], k.from) && p.keeps.CompareAndSwap(k, nil) {
+				k.client <- client
 				if k.breaks {
 					client.Close()
 				}
