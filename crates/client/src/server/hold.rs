@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use redis::Value;
+use redis::{Cmd, Value};
 use tokio::time::{sleep, timeout_at};
 
 use super::Server;
@@ -211,13 +211,23 @@ impl Server {
         }
     }
 
-    /// Releases once whatever an acquisition may have been granted. The connection of an upgrade's release ends if there
-    /// is no answer, so that no late one ends the next upgrade.
+    /// Releases once whatever an acquisition may have been granted.
     pub(super) async fn release_all_once(&self, terms: &Terms, name: &[u8]) -> Result<Value, Fault> {
-        let release = commands::release_all(name, terms);
-        let lane = if terms.upgrade.is_some() { Lane::Own } else { Lane::Shared };
-        let releasing = Releasing::of(self, terms.upgrade.as_ref());
-        let released = self.nodes.call(name, &release, lane, Some(REPLY)).await;
+        self.release_once(name, &commands::release_all(name, terms), terms.upgrade.as_ref(), REPLY).await
+    }
+
+    /// Sends a release once. The connection of an upgrade's release ends if there is no answer, so that no late one ends
+    /// the next upgrade.
+    pub(super) async fn release_once(
+        &self,
+        name: &[u8],
+        release: &Cmd,
+        upgrade: Option<&Arc<Upgrade>>,
+        within: Duration,
+    ) -> Result<Value, Fault> {
+        let lane = if upgrade.is_some() { Lane::Own } else { Lane::Shared };
+        let releasing = Releasing::of(self, upgrade);
+        let released = self.nodes.call(name, release, lane, Some(within)).await;
         releasing.ended(released.as_ref().is_err_and(Fault::leaves_open));
         let (reply, link) = released?;
         self.nodes.park(link, lane);

@@ -8,7 +8,6 @@ use super::Server;
 use super::commands::{self, millis};
 use super::fault::Fault;
 use super::nodes::Lane;
-use super::releasing::Releasing;
 use crate::binding::{BoundHold, Owed};
 use crate::holding::Hold;
 use crate::inspect::Fields;
@@ -134,10 +133,8 @@ impl Server {
     /// Sends releases once that failed before. Returns whether the server has executed them all, or found keys of
     /// another type.
     pub async fn release_owed(&self, owed: &Owed, within: Duration) -> bool {
-        let releasing = Releasing::of(self, owed.upgrade.as_ref());
-        let replies = self.call_each(&owed.releases, within).await;
-        let faults: Vec<_> = replies.iter().filter_map(|reply| reply.as_ref().err()).collect();
-        releasing.ended(faults.iter().any(|fault| fault.leaves_open()));
-        faults.iter().all(|fault| fault.is_wrong_type())
+        let Owed { releases, upgrade } = owed;
+        let released = releases.iter().map(|(key, release)| self.release_once(key, release, upgrade.as_ref(), within));
+        join_all(released).await.iter().all(|released| released.as_ref().err().is_none_or(Fault::is_wrong_type))
     }
 }
