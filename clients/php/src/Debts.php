@@ -18,6 +18,9 @@ final class Debts
 
     private int $last = 0;
 
+    /** The number of the last release that belongs to calls which a signal handler has interrupted with the present one. */
+    private int $interrupted = 0;
+
     /** The id of the process that has recorded the releases. A process forked from it must not use its connection. */
     private int $process = 0;
 
@@ -76,6 +79,35 @@ final class Debts
     }
 
     /**
+     * Runs a call of the program. If a signal handler makes the call, `repay` leaves out the releases of the calls that the
+     * signal has interrupted: such a call may have its grant already, and not have settled the release yet.
+     *
+     * @template T
+     *
+     * @param callable(): T $call
+     *
+     * @return T
+     */
+    public function within(callable $call): mixed
+    {
+        $before = $this->interrupted;
+        try {
+            $this->interrupted = $this->driver->isRunning() ? $this->last : 0;
+
+            return $call();
+        } finally {
+            $this->interrupted = $before;
+        }
+    }
+
+    /** Sends all recorded releases, because their object ends. */
+    public function end(): void
+    {
+        $this->interrupted = 0;
+        $this->repay(Driver::CLEANUP);
+    }
+
+    /**
      * Sends the recorded releases until one is refused or not answered; the next call sends the rest.
      *
      * @param float $most how many seconds all of them may take together
@@ -91,8 +123,8 @@ final class Debts
     {
         try {
             foreach (array_keys($this->owed) as $number) {
-                if (!isset($this->owed[$number])) {
-                    continue; // A signal handler has used the same store meanwhile.
+                if ($number <= $this->interrupted || !isset($this->owed[$number])) {
+                    continue; // A signal handler leaves out those of interrupted calls, and may have sent this one.
                 }
                 ['key' => $key, 'arguments' => $arguments, 'until' => $until, 'again' => $again] = $this->owed[$number];
                 $isOver = $until <= microtime(true);

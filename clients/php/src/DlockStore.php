@@ -75,7 +75,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
 
     public function __destruct()
     {
-        $this->debts->repay(Driver::CLEANUP);
+        $this->debts->end();
     }
 
     public function save(Key $key): void
@@ -102,7 +102,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     {
         // A TTL under SHORTEST ends the lock with a LockExpiredException, as in Symfony's own stores.
         self::checkTtl($ttl, 1);
-        $this->driver->promptly(fn () => $this->extend($key, $ttl));
+        $this->debts->within(fn () => $this->driver->promptly(fn () => $this->extend($key, $ttl)));
     }
 
     public function delete(Key $key): void
@@ -186,7 +186,9 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
             throw new InvalidArgumentException('the name of a lock is empty');
         }
         $work = fn () => $this->acquire($key, $mode, $waits);
-        $waits ? $this->driver->patiently($this->longestWait, $work) : $this->driver->promptly($work);
+        $this->debts->within(
+            fn () => $waits ? $this->driver->patiently($this->longestWait, $work) : $this->driver->promptly($work)
+        );
     }
 
     private function acquire(Key $key, string $mode, bool $waits): void

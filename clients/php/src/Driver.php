@@ -103,6 +103,12 @@ abstract class Driver
         return $this->within(null === $seconds ? \INF : $seconds + self::LATE, $work);
     }
 
+    /** Returns whether a call runs: then a call that begins comes from a signal handler, or is a part of the one that runs. */
+    final public function isRunning(): bool
+    {
+        return null !== $this->ends;
+    }
+
     /** Returns how long a command may wait in the queue of the server, in seconds. */
     public function longestBlock(): float
     {

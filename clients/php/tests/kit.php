@@ -15,6 +15,33 @@ function connected(): Redis
     return $redis;
 }
 
+/** Returns a connected client to which a signal comes right after the reply to the first command with this name. */
+function signaled(string $command, callable $handler): Redis
+{
+    pcntl_signal(\SIGUSR1, fn () => $handler());
+    $redis = new class($command) extends Redis {
+        public function __construct(public ?string $command)
+        {
+            parent::__construct();
+        }
+
+        public function rawCommand($command, ...$arguments): mixed
+        {
+            $reply = parent::rawCommand($command, ...$arguments);
+            if ($command === $this->command) {
+                $this->command = null;
+                posix_kill(getmypid(), \SIGUSR1);
+                pcntl_signal_dispatch();
+            }
+
+            return $reply;
+        }
+    };
+    $redis->connect(getenv('DLOCK_TEST_HOST'), (int) getenv('DLOCK_TEST_PORT'));
+
+    return $redis;
+}
+
 function reached(int $port): Redis
 {
     $redis = new Redis();

@@ -266,6 +266,20 @@ $tests = [
         posix_kill($pid, \SIGKILL);
         succeeds($pid);
     },
+    'a signal handler that uses the lock whose call it interrupts ends no hold that the call returns' => function (string $name) {
+        foreach (['get', 'block'] as $call) {
+            $lock = new DlockLock(Driver::of(signaled('DLOCK.ACQUIRE', function () use (&$lock) {
+                try {
+                    $lock->get();
+                } catch (ServerError) {
+                    // The call that is interrupted has not ended.
+                }
+            })), "app:cache:$name", 60);
+            check($lock->$call(1) && null !== info($name, 'mode'), "$call: it is held");
+            check(connected()->rawCommand('DLOCK.CHECK', "app:cache:$name", $lock->fencingToken()) > 0, "$call: by this token");
+            check($lock->release() && null === info($name, 'mode'), "$call: it is free");
+        }
+    },
     'a release whose reply is lost is told as no answer' => function (string $name) {
         global $client;
         [$pid, $port] = losing('RELEASE', getenv('DLOCK_TEST_HOST').':'.getenv('DLOCK_TEST_PORT'));

@@ -730,6 +730,20 @@ $tests = [
             pcntl_waitpid($pid, $status);
         }
     },
+    'a signal handler that uses the store of the call that it interrupts leaves that call its lock' => function (string $name) {
+        $calls = ['save' => 'WLOCK', 'waitAndSave' => 'WLOCK', 'saveRead' => 'RLOCK', 'waitAndSaveRead' => 'RLOCK'];
+        foreach ($calls as $call => $command) {
+            $store = new DlockStore(signaled("DLOCK.$command", function () use ($name, $call, &$store) {
+                $store->save($other = new Key("$name:$call:other"));
+                $store->putOffExpiration($other, 60);
+                $store->delete($other);
+            }));
+            $store->$call($key = new Key("$name:$call"));
+            check(connected()->exists((string) $key) && $store->exists($key), "$call: the lock is held");
+            $store->delete($key);
+            check(!connected()->exists((string) $key), "$call: the lock is free");
+        }
+    },
     'invalid arguments are refused' => function (string $name) {
         throws(InvalidTtlException::class, fn () => store(0));
         throws(InvalidTtlException::class, fn () => store(0.002));

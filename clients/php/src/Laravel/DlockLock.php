@@ -44,13 +44,13 @@ final class DlockLock extends Lock
 
     public function __destruct()
     {
-        $this->debts->repay(Driver::CLEANUP);
+        $this->debts->end();
     }
 
     /** False: another owner has the lock, or a lock of another kind has the key (`RedisLock`, `SET NX`). */
     public function acquire(): bool
     {
-        return $this->driver->promptly(fn () => \is_int($this->ask([])));
+        return $this->debts->within(fn () => $this->driver->promptly(fn () => \is_int($this->ask([]))));
     }
 
     /**
@@ -64,7 +64,9 @@ final class DlockLock extends Lock
         $blocks = function () use ($seconds) {
             $ends = Driver::now() + $seconds;
 
-            return $this->driver->patiently((float) $seconds, fn () => $this->waits($ends)) ?: throw new LockTimeoutException();
+            $waits = fn () => $this->driver->patiently((float) $seconds, fn () => $this->waits($ends));
+
+            return $this->debts->within($waits) ?: throw new LockTimeoutException();
         };
 
         return \is_callable($callback) ? $this->under($blocks, $callback) : $blocks();
