@@ -7,18 +7,21 @@ namespace Dlock;
 /**
  * The releases that a server still has to get. A release is recorded before the command is sent that makes it
  * necessary, because a signal handler may throw between any two statements, even in code that cleans up.
+ *
+ * @phpstan-type Words list<string|int>
+ * @phpstan-type Debt array{key: string, arguments: Words, until: float, again: float, request: ?Words}
  */
 final class Debts
 {
     /** How long after the end of its connection a command may be executed, in seconds. */
-    private const LATE = 1.0;
+    public const LATE = 1.0;
 
-    /** @var array<int, array{key: string, arguments: list<string|int>, until: float, again: float}> */
+    /** @var array<int, Debt> */
     private array $owed = [];
 
     private int $last = 0;
 
-    /** The number of the last release that belongs to calls which a signal handler has interrupted with the present one. */
+    /** The number of the last release of the calls that a signal handler has interrupted with the present one. */
     private int $interrupted = 0;
 
     /** The id of the process that has recorded the releases. A process forked from it must not use its connection. */
@@ -31,15 +34,18 @@ final class Debts
     /**
      * Records a release.
      *
-     * @param list<string|int> $arguments what follows the key in `DLOCK.RELEASE`
-     * @param float            $until     when the lease is over, in Unix seconds: then the release is not needed
+     * @param Words      $arguments what follows the key in `DLOCK.RELEASE`
+     * @param float      $until     when the lease is over, in Unix seconds: then the release is not needed
+     * @param Words|null $request   what follows the key in the repeat of a `DLOCK.ACQUIRE`: only the hold of that
+     *                              request is released, and no other one of its owner
      *
      * @return int the number of the release, for `settle`
      */
-    public function owe(string $key, array $arguments, float $until): int
+    public function owe(string $key, array $arguments, float $until, ?array $request = null): int
     {
         $this->process = getmypid();
-        $this->owed[++$this->last] = ['key' => $key, 'arguments' => $arguments, 'until' => $until, 'again' => 0];
+        $debt = ['key' => $key, 'arguments' => $arguments, 'until' => $until, 'again' => 0, 'request' => $request];
+        $this->owed[++$this->last] = $debt;
 
         return $this->last;
     }
@@ -79,8 +85,8 @@ final class Debts
     }
 
     /**
-     * Runs a call of the program. If a signal handler makes the call, `repay` leaves out the releases of the calls that the
-     * signal has interrupted: such a call may have its grant already, and not have settled the release yet.
+     * Runs a call of the program. If a signal handler makes the call, `repay` leaves out the releases of the calls that
+     * the signal has interrupted: such a call may have its grant already, and not have settled the release yet.
      *
      * @template T
      *
@@ -126,10 +132,10 @@ final class Debts
                 if ($number <= $this->interrupted || !isset($this->owed[$number])) {
                     continue; // A signal handler leaves out those of interrupted calls, and may have sent this one.
                 }
-                ['key' => $key, 'arguments' => $arguments, 'until' => $until, 'again' => $again] = $this->owed[$number];
+                ['until' => $until, 'again' => $again] = $this->owed[$number];
                 $isOver = $until <= microtime(true);
                 $isLast = $isOver || $again <= Driver::now();
-                $isOver || $this->driver->call('DLOCK.RELEASE', $key, $arguments);
+                $isOver || $this->release($this->owed[$number]);
                 if ($isLast) {
                     unset($this->owed[$number]);
                 }
@@ -142,5 +148,20 @@ final class Debts
             }
             $this->repeat($number);
         }
+    }
+
+    /** @param Debt $debt */
+    private function release(array $debt): void
+    {
+        ['key' => $key, 'arguments' => $arguments, 'request' => $request] = $debt;
+        if (null !== $request) {
+            // The repeat gets the token of the request's hold. Otherwise it gets the lock for a moment, or nil.
+            $token = $this->driver->call('DLOCK.ACQUIRE', $key, $request);
+            if (!\is_int($token)) {
+                return;
+            }
+            $arguments = [...$arguments, 'TOKEN', $token];
+        }
+        $this->driver->call('DLOCK.RELEASE', $key, $arguments);
     }
 }

@@ -30,12 +30,14 @@ foreach (['ServerError', 'Driver', 'Debts', 'PhpRedisDriver', 'PredisDriver'] as
  *
  * A command that got no answer may be executed at any time. So a renewal counts with the shortest lease that was sent and
  * not answered, and a key whose release was not answered is acquired with another owner. The store repeats that release
- * with its next call, and at its end.
+ * with its next call, and at its end. The release of a request names no token: while a store may send one, no other
+ * store acquires a key of that owner, also in another process. The key says so (`undoes`).
  *
  * A `Hold` is what the store knows of a hold on one server: until when it is certain (`until`), the shortest lease of a
  * renewal that got no answer (`open`), both in seconds, and whether its release got no answer (`left`).
  *
  * @phpstan-type Hold array{owner: string, token: int, mode: string, until?: float, open?: float, left?: bool}
+ * @phpstan-type State array{owner: string, holds: array<string, array>, undoes?: array<string, array{string, float}>}
  */
 final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStoreInterface
 {
@@ -57,6 +59,9 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
 
     private Debts $debts;
 
+    /** A name of this store that no other one has. */
+    private string $name;
+
     /**
      * @param \Redis|\RedisCluster|\Predis\ClientInterface $redis a connected client. A blocking acquisition occupies it
      *                                                            while it waits
@@ -68,6 +73,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         self::checkTtl($initialTtl);
         $this->driver = Driver::of($redis);
         $this->debts = new Debts($this->driver);
+        $this->name = bin2hex(random_bytes(8));
         if (null !== $longestWait && $longestWait <= 0) {
             throw new InvalidArgumentException(sprintf('the longest wait must be more than 0 s, not %s', $longestWait));
         }
@@ -185,7 +191,13 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         if ('' === (string) $key) {
             throw new InvalidArgumentException('the name of a lock is empty');
         }
-        $work = fn () => $this->acquire($key, $mode, $waits);
+        $work = function () use ($key, $mode, $waits) {
+            try {
+                $this->acquire($key, $mode, $waits);
+            } finally {
+                $this->endDoubt($key);
+            }
+        };
         $this->debts->within(
             fn () => $waits ? $this->driver->patiently($this->longestWait, $work) : $this->driver->promptly($work)
         );
@@ -214,8 +226,12 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         }
         $state = self::state($key);
         $owner = $isLeft ? Driver::newOwner() : $state['owner'] ?? Driver::newOwner();
-        if ($this->debts->wouldEnd((string) $key, $owner)) {
+        if ($this->debts->wouldEnd((string) $key, $owner) || $this->isUndone($state)) {
             throw new LockStorageException('an earlier request of this owner got no answer, and is still being undone');
+        }
+        if (null !== $state) {
+            $state = $this->undoing($state, \INF); // Another process may go on with the key.
+            self::setState($key, $state);
         }
         $debt = $this->debts->owe((string) $key, [$owner, $mode, 'ALL'], \INF);
         $former = null;
@@ -251,6 +267,60 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
             $this->debts->settle($former);
         }
         $this->checkNotExpired($key);
+    }
+
+    /**
+     * Whether another store may still release all that the owner has on this server.
+     *
+     * @param State|null $state
+     */
+    private function isUndone(?array $state): bool
+    {
+        $undoes = $state['undoes'] ?? [];
+        $server = $this->driver->server();
+        // A key that does not know this server may know it by another address.
+        if (isset($state['holds'][$server])) {
+            $undoes = array_intersect_key($undoes, [$server => true]);
+        }
+        $isOpen = fn (array $undo) => $undo[0] !== $this->self() && $undo[1] > microtime(true);
+
+        return [] !== array_filter($undoes, $isOpen);
+    }
+
+    /**
+     * Returns the state of a key with the note that this store may release all that the owner has on this server.
+     *
+     * @param State $state
+     *
+     * @return State
+     */
+    private function undoing(array $state, float $until): array
+    {
+        $note = [$this->driver->server() => [$this->self(), $until]];
+
+        return ['undoes' => $note + ($state['undoes'] ?? [])] + $state;
+    }
+
+    /** Removes that note at the end of a call, or limits its time if this store still owes the release. */
+    private function endDoubt(Key $key): void
+    {
+        $state = self::state($key);
+        $server = $this->driver->server();
+        if (($state['undoes'][$server][0] ?? null) !== $this->self()) {
+            return;
+        }
+        if ($this->debts->wouldEnd((string) $key, $state['owner'])) {
+            $state = $this->undoing($state, microtime(true) + $this->initialTtl + Debts::LATE);
+        } else {
+            unset($state['undoes'][$server]);
+        }
+        self::setState($key, $state);
+    }
+
+    /** Returns the name of this store in this process: a forked one owes nothing. */
+    private function self(): string
+    {
+        return "$this->name:".getmypid();
     }
 
     /**
@@ -457,7 +527,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     private function remember(Key $key, string $owner, array $hold): void
     {
         $holds = [$this->driver->server() => $hold] + (self::state($key)['holds'] ?? []);
-        self::setState($key, ['owner' => $owner, 'holds' => $holds]);
+        self::setState($key, ['owner' => $owner, 'holds' => $holds] + (self::state($key) ?? []));
     }
 
     private function forget(Key $key): void
@@ -477,7 +547,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         return [] === array_diff_key(self::state($key)['holds'] ?? [], [$this->driver->server() => true]);
     }
 
-    /** @return array{owner: string, holds: array<string, array{token: int, mode: string, until: float}>}|null */
+    /** @return State|null */
     private static function state(Key $key): ?array
     {
         if (!$key->hasState(self::class)) {
@@ -494,7 +564,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
         return $key->getState(self::class) + ['holds' => []];
     }
 
-    /** @param array{owner: string, holds?: array<string, array{token: int, mode: string, until: float}>} $state */
+    /** @param State $state */
     private static function setState(Key $key, array $state): void
     {
         self::$processes ??= new \WeakMap();

@@ -103,7 +103,7 @@ abstract class Driver
         return $this->within(null === $seconds ? \INF : $seconds + self::LATE, $work);
     }
 
-    /** Returns whether a call runs: then a call that begins comes from a signal handler, or is a part of the one that runs. */
+    /** Returns whether a call runs. A call of the program that begins then comes from a signal handler. */
     final public function isRunning(): bool
     {
         return null !== $this->ends;

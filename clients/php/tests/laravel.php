@@ -266,7 +266,53 @@ $tests = [
         posix_kill($pid, \SIGKILL);
         succeeds($pid);
     },
-    'a signal handler that uses the lock whose call it interrupts ends no hold that the call returns' => function (string $name) {
+    'no release without an answer ends a hold that its owner has through another object' => function (string $name) {
+        global $client;
+        $ends = fn (float $later) => fn (DlockLock &$lock) => [usleep((int) (1e6 * $later)), $lock = null];
+        $again = fn (DlockLock &$lock) => [usleep(1100000), check(!$lock->get(), 'it is not granted'), $ends(0)($lock)];
+        $get = fn (DlockLock $lock) => throws(Exception::class, fn () => $lock->get());
+        $release = fn (DlockLock $lock) => $lock->get() && throws(Exception::class, fn () => $lock->release());
+        $restored = fn (DlockLock $lock, DlockLock $other) => [
+            $other->get(), throws(Exception::class, fn () => $lock->release()), $other->release()];
+        $held = fn (DlockLock $lock, DlockLock $other) => $other->get() && $get($lock);
+        // The faults, the call that gets no answer, and what the object does when its owner has the lock again.
+        $cases = [
+            'get' => [[['ACQUIRE', '']], $get, $ends(0)],
+            'get, and its end comes later' => [[['ACQUIRE', '']], $get, $ends(1.1)],
+            'get, and again' => [[['ACQUIRE', '']], $get, $again],
+            'get and its release' => [[['ACQUIRE', ''], ['RELEASE', '']], $get, $ends(0)],
+            'get, which the owner has already' => [[['ACQUIRE', '']], $held, $ends(0)],
+            'get, late' => [[['ACQUIRE', 'later']], $get, $ends(0)],
+            'release' => [[['RELEASE', '']], $release, $ends(0)],
+            'release by an owner that is restored' => [[['RELEASE', '']], $restored, $ends(0)],
+        ];
+        foreach ($cases as $title => [$faults, $fails, $then]) {
+            [$pid, $port] = failing($faults, getenv('DLOCK_TEST_HOST').':'.getenv('DLOCK_TEST_PORT'));
+            $locks = fn (object $redis) => new DlockLock(Driver::of($redis), "app:cache:$name:$title", 60, "$name:me");
+            [$lock, $other] = [$locks(clients($port)[$client]), $locks(connected())];
+            $fails($lock, $other);
+            until("$title: the owner has the lock", fn () => null !== $other->fencingToken() || $other->get());
+            $then($lock);
+            check($other->refresh(), "$title: it still has the lock");
+            posix_kill($pid, \SIGKILL);
+            succeeds($pid);
+        }
+    },
+    'a request of a named owner that arrives late leaves no hold' => function (string $name) {
+        global $client;
+        [$pid, $port] = failing([['ACQUIRE', 'later']], getenv('DLOCK_TEST_HOST').':'.getenv('DLOCK_TEST_PORT'));
+        $lock = new DlockLock(Driver::of($redis = clients($port)[$client]), "app:cache:$name", 60, "$name:me");
+        throws(Exception::class, fn () => $lock->get());
+        check(null === info($name, 'mode'), 'nobody has it');
+        usleep(600000);
+        $redis->ping(); // Before this command, the relay passes the request on.
+        check(null !== info($name, 'mode'), 'the request has arrived');
+        $lock = null;
+        check(null === info($name, 'mode'), 'it leaves no hold');
+        posix_kill($pid, \SIGKILL);
+        succeeds($pid);
+    },
+    'a signal handler that uses the lock whose call it interrupts does not end its hold' => function (string $name) {
         foreach (['get', 'block'] as $call) {
             $lock = new DlockLock(Driver::of(signaled('DLOCK.ACQUIRE', function () use (&$lock) {
                 try {
@@ -276,7 +322,8 @@ $tests = [
                 }
             })), "app:cache:$name", 60);
             check($lock->$call(1) && null !== info($name, 'mode'), "$call: it is held");
-            check(connected()->rawCommand('DLOCK.CHECK', "app:cache:$name", $lock->fencingToken()) > 0, "$call: by this token");
+            $left = connected()->rawCommand('DLOCK.CHECK', "app:cache:$name", $lock->fencingToken());
+            check($left > 0, "$call: by this token");
             check($lock->release() && null === info($name, 'mode'), "$call: it is free");
         }
     },

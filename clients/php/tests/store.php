@@ -730,7 +730,55 @@ $tests = [
             pcntl_waitpid($pid, $status);
         }
     },
-    'a signal handler that uses the store of the call that it interrupts leaves that call its lock' => function (string $name) {
+    'the release of an upgrade that got no answer does not end that of another process' => function (string $name) {
+        $server = getenv('DLOCK_TEST_HOST').':'.getenv('DLOCK_TEST_PORT');
+        // The other process reaches the server at another address than the relay's, except when the server pauses.
+        $faults = ['answered' => [['WLOCK', '']], 'lost' => [['WLOCK', ''], ['RELEASE', '']]];
+        $faults += ['late' => [['WLOCK', 'later']], 'paused' => []];
+        foreach ($faults as $fault => $list) {
+            [$pid, $port] = failing($list, $server);
+            $port = 'paused' === $fault ? (int) getenv('DLOCK_TEST_PORT') : $port;
+            $store = new DlockStore(clients($port)['phpredis'], 2.0);
+            $store->saveRead($key = new Key("$name:$fault"));
+            $store->putOffExpiration($key, 60);
+            'paused' === $fault && connected()->rawCommand('CLIENT', 'PAUSE', '600', 'WRITE');
+            throws(Exception::class, fn () => $store->save($key));
+            connected()->set("$name:$fault:after", '', ['EX' => 60]); // The call returns when the pause is over.
+            check($store->exists($key), "$fault: it is still a reader");
+            $copy = unserialize(serialize($key));
+            $other = store(2.0);
+            until("$fault: the other process becomes the writer", function () use ($other, $copy) {
+                try {
+                    $copy->resetLifetime(); // as Symfony's Lock does
+                    $other->save($copy);
+
+                    return true;
+                } catch (LockStorageException) {
+                    return false;
+                }
+            });
+            $other->putOffExpiration($copy, 60);
+            $store->save(new Key("$name:$fault:next")); // The store sends what it owes.
+            check($other->exists($copy), "$fault: the lock is held");
+            $store = null;
+            check($other->exists($copy), "$fault: the lock is held after the end of the store");
+            $other->delete($copy);
+            posix_kill($pid, \SIGKILL);
+            pcntl_waitpid($pid, $status);
+        }
+    },
+    'a key goes on to another process when a request of its owner has its answer' => function (string $name) {
+        $store = store();
+        $store->saveRead($key = new Key($name));
+        $store->saveRead($reader = new Key($name));
+        throws(LockConflictedException::class, fn () => $store->save($key));
+        $store->delete($reader);
+        store()->save($copy = unserialize(serialize($key)));
+        store()->saveRead($copy = unserialize(serialize($copy)));
+        store()->save($copy = unserialize(serialize($copy)));
+        check(store()->exists($copy), 'it is the writer');
+    },
+    'a signal handler that uses the store whose call it interrupts does not end its lock' => function (string $name) {
         $calls = ['save' => 'WLOCK', 'waitAndSave' => 'WLOCK', 'saveRead' => 'RLOCK', 'waitAndSaveRead' => 'RLOCK'];
         foreach ($calls as $call => $command) {
             $store = new DlockStore(signaled("DLOCK.$command", function () use ($name, $call, &$store) {

@@ -21,6 +21,9 @@ final class DlockLock extends Lock
     /** Laravel's locks without an end, in seconds: the longest lease of the module. */
     private const LONGEST = 31536000;
 
+    /** The lease of a request that is repeated only to learn what the first one has got, in ms. */
+    private const MOMENT = 1000;
+
     private ?int $token = null;
 
     /** Whether this object has generated the owner, and may replace it with another. */
@@ -63,7 +66,6 @@ final class DlockLock extends Lock
     {
         $blocks = function () use ($seconds) {
             $ends = Driver::now() + $seconds;
-
             $waits = fn () => $this->driver->patiently((float) $seconds, fn () => $this->waits($ends));
 
             return $this->debts->within($waits) ?: throw new LockTimeoutException();
@@ -81,11 +83,15 @@ final class DlockLock extends Lock
     /** False: this owner does not have the lock any more. */
     public function release(): bool
     {
-        $words = [$this->owner, 'ALL', ...(null === $this->token ? [] : ['TOKEN', $this->token])];
-        $debt = $this->owe();
+        $token = $this->token ?? ($this->isOurs ? null : $this->heldToken());
+        if (null === $token && !$this->isOurs) {
+            return false;
+        }
+        $named = null === $token ? [] : ['TOKEN', $token];
+        $debt = $this->owe($named);
         try {
             $this->token = null;
-            $released = $this->driver->call('DLOCK.RELEASE', $this->name, $words);
+            $released = $this->driver->call('DLOCK.RELEASE', $this->name, [$this->owner, 'ALL', ...$named]);
         } catch (ServerError $e) {
             $this->debts->settle($debt);
             throw $e;
@@ -182,7 +188,7 @@ final class DlockLock extends Lock
             return true;
         }
         $token = $this->token;
-        $debt = $this->owe();
+        $debt = $this->owe(['TOKEN', $token]);
         try {
             $isHeld = $this->refresh();
         } catch (\Throwable $e) {
@@ -211,8 +217,10 @@ final class DlockLock extends Lock
             throw new ServerError('an earlier request of this owner got no answer, and is still being undone');
         }
         $lease = 1000 * ($this->seconds ?: self::LONGEST);
-        $words = [$this->owner, 'PX', $lease, 'REQUEST', bin2hex(random_bytes(8)), ...$block];
-        $debt = $this->owe();
+        $request = ['REQUEST', bin2hex(random_bytes(8))];
+        $words = [$this->owner, 'PX', $lease, ...$request, ...$block];
+        // An owner that the program has named may have a hold that this object does not know.
+        $debt = $this->owe([], $this->isOurs ? null : [$this->owner, 'PX', self::MOMENT, ...$request]);
         try {
             $token = $this->driver->call('DLOCK.ACQUIRE', $this->name, $words, [] !== $block);
             if (\is_int($token)) {
@@ -242,10 +250,23 @@ final class DlockLock extends Lock
         $this->debts->repay();
     }
 
-    /** Remembers the release of what the owner has. Returns its number. */
-    private function owe(): int
+    /**
+     * Remembers the release of what the owner has, or only of the hold of a request. Returns its number.
+     *
+     * @param list<string|int>      $named   the words of `TOKEN`, if the token is known
+     * @param list<string|int>|null $request the repeat of the request
+     */
+    private function owe(array $named, ?array $request = null): int
     {
-        return $this->debts->owe($this->name, [$this->owner, 'ALL'], \INF);
+        return $this->debts->owe($this->name, [$this->owner, 'ALL', ...$named], \INF, $request);
+    }
+
+    /** Returns the token of the owner's hold: a release that names it ends no later one. Null: there is none. */
+    private function heldToken(): ?int
+    {
+        $holds = Driver::field($this->driver->call('DLOCK.INFO', $this->name, ['OWNER', $this->owner]), 'holds');
+
+        return $holds ? Driver::field($holds[0], 'token') : null;
     }
 
     /** A release that got no answer may come late, so the next acquisition has another owner. */
