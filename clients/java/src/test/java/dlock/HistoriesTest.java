@@ -49,6 +49,23 @@ final class HistoriesTest {
         assertEquals(Attempt.Step.FAILED, attempt.failed(4).step);
     }
 
+    @Test
+    void a_fresh_grant_that_a_cap_may_have_cut_is_confirmed_before_it_counts() {
+        for (boolean isAnswered : new boolean[] {true, false}) {
+            Attempt attempt = new Attempt(Limits.none(30_000, 0), nanos(3000), true);
+            attempt.begin();
+            attempt.sends(1, 0);
+            assertEquals(Attempt.Step.CONFIRM, attempt.granted(1, nanos(10)).step);
+            attempt.sends(2, nanos(10));
+            Attempt.Action end = isAnswered
+                    ? attempt.capped(2, nanos(500), nanos(20))
+                    : attempt.over(nanos(20));
+            assertEquals(isAnswered ? Attempt.Step.GRANTED : Attempt.Step.UNREACHABLE, end.step);
+            assertEquals(isAnswered ? Attempt.Cleanup.NONE : Attempt.Cleanup.RELEASE, end.cleanup);
+            assertTrue(!isAnswered || end.until == nanos(500));
+        }
+    }
+
     private static int play(Path file, List<String> lines, List<String> wrong) {
         int played = 0;
         String history = "";
