@@ -264,6 +264,70 @@ async def test_a_release_that_failed_ends_no_later_entry(
     await session.close()
 
 
+@pytest.mark.parametrize("kind", ["at least", "release after"])
+async def test_a_lock_that_stays_is_not_entered_again(
+    kit: Kit, client: redis.Redis, delay: Delay, kind: str
+) -> None:
+    """The release is a renewal that gets no answer: copies of it arrive late."""
+    policy = (Retry if isinstance(kit, PlainKit) else AsyncRetry)(ConstantBackoff(0.01), 0)
+    lock = kit.extra(
+        "job", client=kit.client_of(delay.address, retry=policy), timeout=4, reentrant=True, auto_renewal=True,
+        at_least=3 if kind == "at least" else None,
+    )
+    assert await lock.acquire()
+    token = lock.token
+    delay.keep("DLOCK.RENEW", breaks=9, times=9)
+    with pytest.raises(ConnectionError):
+        await (lock.release() if kind == "at least" else lock.release_after(3))
+    delay.keep("DLOCK.RENEW", times=0)
+    assert not await lock.acquire(blocking=False)
+    assert await lock.acquire(blocking_timeout=20)
+    lost, before = lock.lost, calls(client, "renew")
+    delay.deliver()
+    await asyncio.to_thread(soon, "the copies arrive", lambda: calls(client, "renew") > before)
+    await asyncio.sleep(0.2)
+    assert lock.token > token and lock.remaining > 0 and not lost_already(lost)
+    await lock.release()
+
+
+@pytest.mark.parametrize("session", [False, True], ids=["lease", "session"])
+@pytest.mark.parametrize("failure", ["a string", "NOREPLICAS"])
+async def test_a_release_in_the_background_goes_on_after_an_error(
+    kit: Kit, client: redis.Redis, delay: Delay, monkeypatch: pytest.MonkeyPatch, failure: str, session: bool
+) -> None:
+    """The copy arrives between the two tries, the first of which finds a string; or before, and is not released then."""
+    monkeypatch.setattr(redis_py, "SEES_AN_END", (2.0, 3.0))
+    own = kit.client_of(delay.address)
+    keeper = kit.session(client=own, timeout=60)
+    await keeper.open()
+    lock = kit.extra("job", client=own, timeout=600, **({"session": keeper} if session else {}))
+
+    def arrives() -> None:
+        before = calls(client, "acquire")
+        delay.deliver()
+        soon("the copy arrives", lambda: calls(client, "acquire") > before and client.exists("job") > 0)
+
+    delay.keep("REQUEST", breaks=1)
+    assert await lock.acquire(blocking=False)
+    await lock.release()
+    tries = calls(client, "check")
+    try:
+        if failure == "a string":
+            client.set("job", "other")
+            await asyncio.to_thread(soon, "it has tried", lambda: calls(client, "check") > tries)
+            client.delete("job")
+            await asyncio.to_thread(arrives)
+        else:
+            await asyncio.to_thread(arrives)
+            client.config_set("min-replicas-to-write", 1)
+            client.config_resetstat()
+            await asyncio.to_thread(soon, "it has tried", lambda: "errorstat_NOREPLICAS" in client.info("errorstats"))
+    finally:
+        client.config_set("min-replicas-to-write", 0)
+    await asyncio.to_thread(soon, "nobody has the lock", lambda: not client.exists("job"))
+    await keeper.close()
+
+
 @pytest.mark.parametrize("kind", ["a try", "a wait", "a string", "a re-entry"])
 async def test_a_request_that_arrives_after_a_refusal_leaves_no_hold(
     kit: Kit, client: redis.Redis, delay: Delay, kind: str
@@ -346,14 +410,17 @@ def test_an_event_loop_that_ends_releases_what_a_late_request_takes(client: redi
 async def test_a_session_releases_what_a_late_request_takes(
     kit: Kit, client: redis.Redis, delay: Delay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No server answers the release in the background."""
+    """No server answers the releases in the background."""
+    def fails(*_: Any) -> None:
+        raise ConnectionError("no server")
+
     own = kit.client_of(delay.address)
     session = kit.session(client=own, timeout=2)
     await session.open()
     lock = kit.extra("job", client=own, session=session)
     delay.keep("REQUEST", breaks=True)
     assert await lock.acquire(blocking=False)
-    monkeypatch.setattr(lock._wire, "_insist", raises(ConnectionError("no server")))
+    monkeypatch.setattr(lock._wire, "_insist", fails)
     await lock.release()
     before = calls(client, "acquire")
     delay.deliver()

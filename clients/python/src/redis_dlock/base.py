@@ -339,6 +339,7 @@ class LockBase(Scripts, Generic[C]):
     def _release(self, hold: Hold[C], entries: int, stays: bool) -> list[Command]:
         """Returns the commands of a release. One that was sent before and not answered has the same commands again."""
         if stays:
+            hold.is_leaving = True
             return self._target.renew(hold.owner, hold.token, max(1, rest_of(hold.stays_until)))
         if hold.releasing is not None and hold.releasing[1] != entries:
             hold.unsure, hold.releasing = hold.unsure or hold.release_sent, None

@@ -80,6 +80,8 @@ class Hold(Generic[C]):
     releasing: tuple[str, int] | None = None
     # Whether that release was sent, and so may have been executed.
     release_sent: bool = False
+    # Whether its last release leaves the lock to a lease (`at_least`), and was not answered.
+    is_leaving: bool = False
     # Whether it was certain when that release began.
     was_held: bool = True
     # The re-entry that is undone in the background. Until that has ended, no other command with `REQUEST` is sent for this
@@ -122,7 +124,7 @@ class Hold(Generic[C]):
 
     def is_ending(self) -> bool:
         """Returns whether its last release was begun, and not answered. A copy of the release may end it at any time."""
-        return self.releasing is not None and self.releasing[1] >= self.entries
+        return self.is_leaving or self.releasing is not None and self.releasing[1] >= self.entries
 
     def doubts(self) -> None:
         """A release or an undo of an entry may be executed or not. It is not repeated: the server may keep another id by

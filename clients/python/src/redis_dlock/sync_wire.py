@@ -124,18 +124,20 @@ class Wire(Way):
     def release_late(self, owner: bytes, target: Target, alive: list[Command], home: Any) -> None:
         """Releases in the background what a copy of a request takes after its end. Not while the hold is `alive` (no
         commands: there was none), since another lock object may have entered it, and not if a caller has named the
-        owner. If no server answers, the session `home` releases it later."""
+        owner. If the last try fails, the session `home` releases it later."""
         request = owners.new_request()
 
         def release() -> None:
+            failure: Exception | None = None
             for pause in redis_py.SEES_AN_END:
                 time.sleep(pause)
                 try:
                     self._insist(owner, target, alive, request, time.monotonic() + redis_py.CLEANING)
+                    failure = None
                 except (*redis_py.LOST, ResponseError) as error:
-                    if home is not None and not redis_py.wrong_type(error):
-                        home.owe_late(target, owner, request)
-                    return
+                    failure = error
+            if failure is not None and home is not None and not redis_py.wrong_type(failure):
+                home.owe_late(target, owner, request)
 
         releasing = Work(release)
         # Without a thread, the caller would wait for the pauses.
