@@ -230,7 +230,8 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
             throw new LockStorageException('an earlier request of this owner got no answer, and is still being undone');
         }
         if (null !== $state) {
-            $state = $this->undoing($state, \INF); // Another process may go on with the key.
+            // A different process may go on with the key.
+            $state = $this->undoing($state, \INF);
             self::setState($key, $state);
         }
         $debt = $this->debts->owe((string) $key, [$owner, $mode, 'ALL'], \INF);
