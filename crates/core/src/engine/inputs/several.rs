@@ -282,7 +282,7 @@ impl<T> Engine<T> {
             id.and_then(|id| self.registry.get(id)).map(|record| &record.bound).filter(|bound| bound.has_ended());
         let has_grace = ended.is_some_and(|bound| bound.has_grace(now.ms()));
         let bond = ended.map_or(Bond::NONE, |bound| bound.bond());
-        let ended = ended.map_or(0, |bound| bound.ended_sum(now.ms()).holds);
+        let ended = ended.filter(|_| !has_grace).map_or(0, |bound| bound.ended_sum(now.ms()).holds);
         let look = |lock: &Lock| {
             // If the bonds differ, the bindings belong to an earlier value of the key, and count for nothing.
             let (has_grace, ended) = if bond.is_same(lock.bond()) { (has_grace, ended) } else { (false, 0) };

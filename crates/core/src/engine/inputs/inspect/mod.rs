@@ -232,8 +232,8 @@ impl View<'_> {
 
     /// Returns the first shared holds to show of a lock where sessions have ended, ordered by token: `most` at most.
     /// Compares the list of the tokens of all live holds with that of ended sessions: a hold is looked up only where the
-    /// lists differ, where it is in a grace, or where several holds may have one token. After `LOOKS` vain looks for
-    /// either reason, leaves out the holds that would need more, and returns `true` with the others.
+    /// lists differ, where it is in a grace, or where several holds may have one token. After `LOOKS` looks that found
+    /// nothing to show, for either reason, leaves out the holds that need more, and returns `true` with the others.
     fn rest_by_token(&self, bound: &SessionHolds, order: Order, most: usize) -> (Vec<&Hold>, bool) {
         let mut ended = in_order(bound.ended_readers(self.now), order);
         let mut live = in_order(self.lock.holds.live_reader_tokens(self.now), order);
@@ -244,10 +244,10 @@ impl View<'_> {
             let ended = ended.next_if(|(next, _)| *next == token).map(|(_, ended)| ended);
             let is_alone = live.next_if_eq(&token).is_none() || live.next_if_eq(&token).is_none();
             while live.next_if_eq(&token).is_some() {}
-            if is_alone && ended == Some(Ended::Released) {
+            let looks = if is_alone { &mut alone } else { &mut shared };
+            if *looks == 0 || is_alone && ended == Some(Ended::Released) {
                 continue;
             }
-            let looks = if is_alone { &mut alone } else { &mut shared };
             for hold in self.lock.holds.with_token(token) {
                 if *looks == 0 || found.len() == most {
                     break;
@@ -391,7 +391,7 @@ fn in_order<I>(mut rising: impl DoubleEndedIterator<Item = I>, order: Order) -> 
     std::iter::from_fn(next).peekable()
 }
 
-/// How many holds are looked at in vain, and of how many with one token `CHECK` looks at: several have the same only
+/// How many holds that are not shown are looked at, and how many with one token by `CHECK`: several have the same only
 /// after `MINTOKEN`.
 const LOOKS: usize = 1000;
 /// The most stored holds of a lock that are looked at one by one for holds in a grace: each look takes 0.2 to 1 µs.
