@@ -217,21 +217,28 @@ func (b belated) Do(ctx context.Context, commands ...[]string) ([]any, error) {
 	return nil, errors.New("the connection ended")
 }
 
+// belatedClient returns a client over belated connections, and their channels.
+func belatedClient(t *testing.T, s *server, option dlock.ClientOption) (*dlock.Client, chan struct{}, chan struct{}) {
+	t.Helper()
+	wired := dlock.Wired(s.address())
+	told, arrives, done := &atomic.Bool{}, make(chan struct{}), make(chan struct{})
+	client, err := dlock.Over(func(ctx context.Context) (dlock.Conn, error) {
+		c, err := wired(ctx)
+		return belated{c, s.address(), told, arrives, done}, err
+	}, option)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client, arrives, done
+}
+
 func TestACopyOfARequestThatArrivesAfterTheReleaseLeavesNoHold(t *testing.T) {
 	t.Parallel()
 	for name, option := range kinds() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := startServer(t)
-			wired := dlock.Wired(s.address())
-			told, arrives, done := &atomic.Bool{}, make(chan struct{}), make(chan struct{})
-			client, err := dlock.Over(func(ctx context.Context) (dlock.Conn, error) {
-				c, err := wired(ctx)
-				return belated{c, s.address(), told, arrives, done}, err
-			}, option)
-			if err != nil {
-				t.Fatal(err)
-			}
+			client, arrives, done := belatedClient(t, s, option)
 			t.Cleanup(func() { client.Close() })
 			release(t, acquire(t, client, "job", dlock.WithLease(forLong)))
 			close(arrives)
@@ -248,15 +255,7 @@ func TestACopyOfARequestThatArrivesWhileTheClientIsClosedLeavesNoHold(t *testing
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := startServer(t)
-			wired := dlock.Wired(s.address())
-			told, arrives, done := &atomic.Bool{}, make(chan struct{}), make(chan struct{})
-			client, err := dlock.Over(func(ctx context.Context) (dlock.Conn, error) {
-				c, err := wired(ctx)
-				return belated{c, s.address(), told, arrives, done}, err
-			}, option)
-			if err != nil {
-				t.Fatal(err)
-			}
+			client, arrives, _ := belatedClient(t, s, option)
 			acquire(t, client, "job", dlock.WithLease(forLong))
 			if name == "kept" {
 				eventually(t, "the session keeps it", func() bool { return s.info("dlock", "dlock_sessions") == "1" })
