@@ -1,5 +1,6 @@
 package dlock;
 
+import static dlock.TestServer.sleep;
 import static dlock.TestServer.soon;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -106,14 +107,6 @@ final class CappedUpgradesTest {
             }).get(60, TimeUnit.SECONDS);
         }
         assertEquals("", String.join("\n", wrong));
-    }
-
-    private static void sleep(long millis) {
-        try {
-            Thread.sleep(millis);
-        } catch (InterruptedException e) {
-            throw new AssertionError(e);
-        }
     }
 
     @Test

@@ -1,5 +1,6 @@
 package dlock;
 
+import static dlock.TestServer.sleep;
 import static dlock.TestServer.soon;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -212,14 +213,6 @@ final class LateCopiesTest {
         Thread.sleep(GIVEN_UP);
         assertTrue(write.hold().check());
         write.unlock();
-    }
-
-    private static void sleep(long millis) {
-        try {
-            Thread.sleep(millis);
-        } catch (InterruptedException e) {
-            throw new AssertionError(e);
-        }
     }
 
     /** The server still has the hold of the release that failed, so the next upgrade enters it again. */

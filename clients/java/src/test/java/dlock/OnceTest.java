@@ -1,5 +1,6 @@
 package dlock;
 
+import static dlock.TestServer.sleep;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
@@ -153,14 +154,6 @@ final class OnceTest {
         assertThrows(IllegalArgumentException.class, () -> session.once(MINUTE, hold -> {}));
         assertThrows(IllegalArgumentException.class, () -> session.onceUntilSuccess(MINUTE, hold -> {}));
         assertTrue(server.isFree("job"));
-    }
-
-    private static void sleep(long millis) {
-        try {
-            Thread.sleep(millis);
-        } catch (InterruptedException e) {
-            throw new AssertionError(e);
-        }
     }
 
     /** Callers from other languages throw what the interface does not name. */

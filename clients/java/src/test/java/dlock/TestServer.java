@@ -370,6 +370,15 @@ final class TestServer implements AutoCloseable {
         throw new AssertionError("no " + field + " in INFO " + section);
     }
 
+    /** Sleeps this many ms, and fails if it is interrupted. */
+    static void sleep(long millis) {
+        try {
+            Thread.sleep(millis);
+        } catch (InterruptedException e) {
+            throw new AssertionError(e);
+        }
+    }
+
     /** Waits until a condition holds. */
     static void soon(String what, BooleanSupplier condition) {
         long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(PATIENCE_MILLIS);

@@ -1,6 +1,7 @@
 package dlock;
 
 import static dlock.TestServer.refused;
+import static dlock.TestServer.sleep;
 import static dlock.TestServer.soon;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -325,14 +326,6 @@ final class TimeLimitsTest {
         Stopwatch took = new Stopwatch();
         own.close();
         took.within(2000);
-    }
-
-    private static void sleep(long millis) {
-        try {
-            Thread.sleep(millis);
-        } catch (InterruptedException e) {
-            throw new AssertionError(e);
-        }
     }
 
     /** The executor looks up the names of servers: a slow executor stands for a slow look-up. */
