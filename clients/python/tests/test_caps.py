@@ -166,7 +166,7 @@ async def test_a_second_lock_of_an_owner_ends_at_the_cap_of_the_first(
     with capped(client, 5000):
         for first in firsts.values():
             assert await first.acquire()
-    await asyncio.sleep(began + 3.5 - time.monotonic())
+    await asyncio.sleep(began + 2 - time.monotonic())
     seconds = {kind: made(kit, kind, {**second, **terms}) for kind, (_, second) in SECOND.items()}
     for kind, second in seconds.items():
         assert await second.acquire(token=firsts[kind].owner, blocking=kind != "slot")
@@ -183,7 +183,7 @@ async def test_an_upgrade_in_a_session_ends_at_the_cap_of_the_reader(kit: Kit, c
     reader = kit.extra("job", client=own, session=session, mode="read", max_hold=4)
     writer = kit.extra("job", client=own, session=session, mode="write")
     assert await reader.acquire()
-    await asyncio.sleep(3)
+    await asyncio.sleep(2)
     assert await writer.acquire(token=reader.owner)
     ends_in = info(client, "job")["ttl"] / 1000
     assert writer.remaining <= ends_in

@@ -169,10 +169,10 @@ def plain() -> Iterator[str]:
         yield f"redis://127.0.0.1:{server.port}/0"
 
 
-def celery_tasks(url: str) -> str:
-    """The task of the README with `WORK` as its work. It gives up after 50 retries."""
+def celery_tasks(url: str, *replacements: tuple[str, str], retries: int = 50) -> str:
+    """The task of the README with `WORK` as its work. It gives up after these retries."""
     works = ("    return current_lock().token\n", WORK)
-    return of_block("app.task", url, works, ('"max_retries": None', '"max_retries": 50'))
+    return of_block("app.task", url, works, ('"max_retries": None', f'"max_retries": {retries}'), *replacements)
 
 
 def test_a_celery_task_runs_alone(client: redis.Redis, tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_command_of_django_runs_on_one_machine(client: redis.Redis, tmp_path: 
 @pytest.mark.parametrize("name", ["Celery", "APScheduler", "Django", "django-redis", "celery-once", "RedBeat"])
 def test_without_the_module_nothing_runs(plain: str, tmp_path: Path, name: str) -> None:
     # A task is retried once, without a pause.
-    tasks = celery_tasks(plain).replace("50", "1").replace('"retry_backoff": 1', '"default_retry_delay": 0')
+    tasks = celery_tasks(plain, ('"retry_backoff": 1', '"default_retry_delay": 0'), retries=1)
     programs = {
         "Celery": (CELERY, {"tasks": tasks}),
         "APScheduler": (APSCHEDULER, {"jobs": of_block("BackgroundScheduler", plain)}),

@@ -11,7 +11,7 @@
 
 use std::future::IntoFuture;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dlock_agent::{Agent, Listen, Options};
 use dlock_client::{Acquire, Client, Error, Guard};
@@ -19,8 +19,12 @@ use dlock_testkit::cluster::Cluster;
 use dlock_testkit::process::free_port;
 use dlock_testkit::proxy::Proxy;
 use dlock_testkit::redis::Value;
+use dlock_testkit::skip::skipped;
 use dlock_testkit::{Server, int_of, list_of, soon};
 use tokio::task::JoinHandle;
+
+/// How late the agent expects a command to arrive.
+const LATEST: Duration = Duration::from_secs(1);
 
 /// Starts an agent of this server in the background. Returns its port.
 fn agent_of(url: &str) -> u16 {
@@ -174,36 +178,49 @@ async fn a_late_copy_of_a_heartbeat_never_shortens_a_session_that_the_client_was
         (5000, "PX 5000 XX", vec!["CLOSE", "PX 60000 NX"]),
         (5000, "CLOSE", vec!["PX 60000 NX", "PX 60000 XX"]),
     ] {
-        let server = Server::start();
-        let proxy = Proxy::to(&server);
-        let port = agent_of(&proxy.url());
-        soon("the agent listens", || dlock_testkit::Client::connect(port).is_ok());
-        let connect = || dlock_testkit::Client::connect(port).expect("a connection");
-        let mut client = connect();
-        client.int(format!("DLOCK.SESSION s PX {before} NX"));
-        proxy.strand("DLOCK.SESSION", "DLOCK.SESSION");
-        let mut told = vec![client.outcome(format!("DLOCK.SESSION s {heartbeat}"))];
-        if told[0].is_err() {
-            // The client does not know whether it was executed, and goes on.
-            client = connect();
+        // The network delivers for up to a second, but a late machine may take longer.
+        if !(0..10).any(|_| after_a_late_copy(before, heartbeat, &after) < LATEST) {
+            skipped(&format!("the late copy of {heartbeat}, {after:?}: in no run did the machine deliver in time"));
         }
-        let mut watch = server.client();
-        std::thread::scope(|scope| {
-            // The network delivers for up to a second.
-            scope.spawn(|| {
-                std::thread::sleep(Duration::from_millis(500));
-                let before = watch.calls("dlock.session");
-                proxy.deliver();
-                soon("the late one has arrived", || watch.calls("dlock.session") > before);
-            });
-            for command in &after {
-                told.push(client.outcome(format!("DLOCK.SESSION s {command}")));
-            }
-        });
-        let sessions = list_of(&server.client().run("DLOCK.SESSION LIST"));
-        let left = sessions.first().map_or(0, |session| int_of(&list_of(session)[3]));
-        assert!(left > 50_000, "{heartbeat}, {after:?}: the client was told {told:?}, and {left} ms are left");
     }
+}
+
+/// Sends these commands while a late copy of the heartbeat arrives. Returns how long after the heartbeat it arrived. If
+/// it came within a second, checks that the session has its last time.
+fn after_a_late_copy(before: u32, heartbeat: &str, after: &[&str]) -> Duration {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let port = agent_of(&proxy.url());
+    soon("the agent listens", || dlock_testkit::Client::connect(port).is_ok());
+    let connect = || dlock_testkit::Client::connect(port).expect("a connection");
+    let mut client = connect();
+    client.int(format!("DLOCK.SESSION s PX {before} NX"));
+    proxy.strand("DLOCK.SESSION", "DLOCK.SESSION");
+    let sent = Instant::now();
+    let mut told = vec![client.outcome(format!("DLOCK.SESSION s {heartbeat}"))];
+    if told[0].is_err() {
+        // The client does not know whether it was executed, and goes on.
+        client = connect();
+    }
+    let mut watch = server.client();
+    let arrived = std::thread::scope(|scope| {
+        let delivery = scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(500));
+            let before = watch.calls("dlock.session");
+            proxy.deliver();
+            soon("the late one has arrived", || watch.calls("dlock.session") > before);
+            sent.elapsed()
+        });
+        for command in after {
+            told.push(client.outcome(format!("DLOCK.SESSION s {command}")));
+        }
+        delivery.join().expect("it arrives")
+    });
+    let sessions = list_of(&server.client().run("DLOCK.SESSION LIST"));
+    let left = sessions.first().map_or(0, |session| int_of(&list_of(session)[3]));
+    let is_late = arrived >= LATEST;
+    assert!(is_late || left > 50_000, "{heartbeat}, {after:?}: the client was told {told:?}, and {left} ms are left");
+    arrived
 }
 
 /// The agent sends a heartbeat again whose connection broke, although it has not seen the one before.

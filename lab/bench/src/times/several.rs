@@ -200,8 +200,11 @@ mod tests {
         let programs = Programs::find(&Place::default()).expect("a server and the module");
         let mut open = programs.open().expect("a server that runs");
         for means in Means::ALL {
-            let outcome = contend(&open, means, Duration::from_millis(100)).expect("locks");
-            assert!(outcome.rate > 0.0 && outcome.longest > 0.0, "{means:?}");
+            // A busy machine may let no client have its turn in a tenth of a second.
+            let mut outcomes =
+                [100, 1000, 10_000].map(Duration::from_millis).into_iter().map(|window| contend(&open, means, window));
+            let has_locks = |outcome: Outcome| outcome.rate > 0.0 && outcome.longest > 0.0;
+            assert!(outcomes.any(|outcome| has_locks(outcome.expect("locks"))), "{means:?}");
             assert_eq!(open.control.call(&[b"DBSIZE"]).expect("a number"), Reply::Integer(0), "{means:?}");
         }
     }
