@@ -115,7 +115,7 @@ async fn a_quorum_locks_over_tls() {
     let conf = format!("{ANYBODY}\nappendonly yes\nappendfsync always");
     let Some((server, port)) = authority.server(HOST, &conf) else { return };
     let quorum = Client::quorum([format!("rediss://{HOST}:{port}")], Duration::from_secs(60)).persistent();
-    let client = quorum.tls(Tls::new().ca(authority.pem())).server_timeout(Duration::from_secs(1)).open();
+    let client = quorum.tls(Tls::new().ca(authority.pem())).server_timeout(Duration::from_secs(5)).open();
     let guard = in_time(client.expect("a quorum").acquire("job")).await.expect("a lock");
     is_held(&server, &guard);
 }
