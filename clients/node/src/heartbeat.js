@@ -48,6 +48,10 @@ class Heartbeat {
     return this.#validity.isReleased;
   }
 
+  get isOpen() {
+    return this.#validity.isOpen;
+  }
+
   /** When the next renewal is due, or the end of the hold, if that comes first. */
   get due() {
     return this.isCapped ? Infinity : Math.min(this.#due, this.until);

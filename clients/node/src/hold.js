@@ -8,10 +8,10 @@ const { LockLost, NoAnswer, TooFewReplicas } = require('./errors.js');
 const { isOneExecuted, isUnanswered, isWrongType, mayRepeat, writesNothing } = require('./errors.js');
 const { Heartbeat } = require('./heartbeat.js');
 const { learnCaps } = require('./info.js');
-const { SEES_AN_END, ofLook, ofRenewal } = require('./limits.js');
+const { SEES_AN_END, ofLateRenewals, ofLook, ofRenewal } = require('./limits.js');
 const { checkLease, firstLease } = require('./options.js');
 const { waitFor } = require('./queue.js');
-const { Bound, Ending, follow, timer, unlessAborted, within } = require('./time.js');
+const { Bound, Ending, follow, pause, timer, unlessAborted, within } = require('./time.js');
 const { ROUNDED } = require('./validity.js');
 
 /**
@@ -222,15 +222,20 @@ class Lock {
   }
 
   /**
-   * Leaves the lock to a lease of this many ms.
+   * Leaves the lock to a lease that ends in this many ms.
    *
    * @param {number} ms
    */
   async releaseIn(ms) {
     if (this.#isHandedOver) return true;
     const { client, target, owner, token } = this.#granted;
+    const end = performance.now() + ms;
+    // A renewal without an answer, executed after the last one, would end the lock too early or too late.
+    const late = this.#beats.isOpen ? ofLateRenewals(Math.min(this.remaining, ms)) : 0;
     this.#end();
-    const commands = target.renew(owner, token, ms);
+    if (late > 0) await pause(late, undefined);
+    const left = Math.max(1, Math.ceil(end - performance.now()));
+    const commands = target.renew(owner, token, left);
     try {
       const { replies } = await this.#within(undefined, (bound) => ask(client, commands, bound));
       return !replies.includes(null);
@@ -240,7 +245,7 @@ class Lock {
     } finally {
       // A copy that is executed before the end of the lease takes nothing.
       const { afterwards } = this.#granted;
-      if (afterwards && ms < Math.max(...SEES_AN_END)) timer(afterwards, ms);
+      if (afterwards && left < Math.max(...SEES_AN_END)) timer(afterwards, left);
     }
   }
 

@@ -222,7 +222,8 @@ export interface Lock extends AsyncDisposable {
   handOver(): void;
   /**
    * Releases the lock. One command, sent again if the connection breaks meanwhile. Before `atLeast` has passed, it sets
-   * the lease to what is left of that.
+   * the lease to what is left of that: up to a second later if a renewal has no answer, which the server may still
+   * execute.
    *
    * @returns false: the server no longer had it, or another program has overwritten the key. If the reply to the first
    *   try was lost, that try may have released it.

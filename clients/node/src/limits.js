@@ -93,6 +93,15 @@ function ofLook(answer, lease) {
 }
 
 /**
+ * How long the last renewal of a lock waits for earlier ones without an answer: the server must execute it after them.
+ *
+ * @param {number} left of the lock, if it is not renewed
+ */
+function ofLateRenewals(left) {
+  return Math.min(Math.max(...SEES_AN_END), left / 2);
+}
+
+/**
  * How long an exchange of a session may take.
  *
  * @param {number} timeout
@@ -105,5 +114,6 @@ function ofHeartbeat(timeout, left) {
 
 module.exports = {
   ...{ AFTERWARDS, AGAIN, GRACE, PAUSE, PROBE_ANSWER, SEES_AN_END, SENTINEL, SESSION, SILENCE, UNNEEDED },
-  ...{ ofAcquisition, ofConnecting, ofHeartbeat, ofLook, ofRenewal, ofReplicas, pauseAfter, untilProbe },
+  ...{ ofAcquisition, ofConnecting, ofHeartbeat, ofLateRenewals, ofLook, ofRenewal, ofReplicas },
+  ...{ pauseAfter, untilProbe },
 };

@@ -60,16 +60,19 @@ async function onceInSuccess(acquire, stays, lease, run) {
   const lock = await unlessTaken(acquire({ lease: Math.max(stays, lease) }));
   if (!lock) return false;
   const began = performance.now();
+  const left = () => Math.max(1, Math.ceil(stays - (performance.now() - began)));
   try {
     await answered(lock.extend(lease)); // without an answer, the run goes on with the longer lease
     await run(lock);
-    // The renewal is tried again while no server answers: a release without an answer would forget the success.
-    while (!(await answered(lock.extend()))) await pause(PAUSE, lock.signal);
+    // The renewal is tried again while no server answers: a release without an answer would forget the success. Its lease
+    // is as long as the lock stays, or longer, because the server may execute a try without an answer later.
+    lock.stopKeeping();
+    while (!(await answered(lock.extend(Math.max(left(), lease))))) await pause(PAUSE, lock.signal);
   } catch (error) {
     await lock.free().catch(() => {}); // a hold that is not released ends with its lease
     throw error;
   }
-  await lock.releaseIn(Math.max(1, Math.ceil(stays - (performance.now() - began))));
+  await lock.releaseIn(left());
   return true;
 }
 

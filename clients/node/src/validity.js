@@ -52,7 +52,8 @@ class Validity {
     this.passes(now);
   }
 
-  get #isOpen() {
+  /** Whether a command that sets the lease has no answer: the server may still execute it. */
+  get isOpen() {
     return this.#isOpenForGood || this.#open.size > 0;
   }
 
@@ -70,7 +71,7 @@ class Validity {
    */
   sends(now, lease) {
     const sent = { at: now, lease };
-    this.#shortest = this.#isOpen ? Math.min(this.#shortest, lease) : lease;
+    this.#shortest = this.isOpen ? Math.min(this.#shortest, lease) : lease;
     this.#open.add(sent);
     if (this.#open.size > MOST_OPEN) {
       const [oldest] = this.#open;
@@ -121,7 +122,7 @@ class Validity {
    */
   asks(now) {
     this.passes(now);
-    return { at: now, sends: this.#sends, isAlone: !this.#isOpen };
+    return { at: now, sends: this.#sends, isAlone: !this.isOpen };
   }
 
   /**

@@ -98,6 +98,58 @@ withEachClient(({ key, run, open }) => {
     assert((await left('unheard')) > 45_000);
   });
 
+  /** Breaks the connection of the renewal that `line` withholds. */
+  const lose = async (line) => {
+    await until('the renewal is on its way', () => line.kept() > 0);
+    line.drop();
+  };
+
+  test('a renewal of the run that is executed late does not shorten the time for which the lock stays', async () => {
+    const lease = 20_000;
+    const line = await wire();
+    const dlock = new DLock(await open({ at: line.port }), { ...PATIENT, lease });
+    let attempts = 0;
+    await until('the renewal is executed within a second of the end of the run', async () => {
+      const name = `late ${(attempts += 1)}`;
+      let ended;
+      const running = dlock.once(key(name), 60_000, { retryFailed: true }, async (signal, lock) => {
+        line.keep('DLOCK.RENEW');
+        const renewing = lock.extend();
+        await lose(line);
+        await renewing;
+        ended = performance.now();
+      });
+      await until('the lock is left to a longer lease', async () => (await left(name)) > lease);
+      line.deliver();
+      let isInTime = false;
+      while (!isInTime && performance.now() - ended < 1000) {
+        isInTime = (await left(name)) <= lease && performance.now() - ended < 1000;
+      }
+      assert.equal(await running, true);
+      const ms = await left(name);
+      // On a busy machine, the renewal may come after the last one: then another one is tried.
+      assert(!isInTime || ms > lease, `${ms} ms are left`);
+      return isInTime;
+    });
+  });
+
+  test('a renewal after the run never shortens that time, however late it is executed', async () => {
+    const lease = 20_000;
+    const line = await wire();
+    const dlock = new DLock(await open({ at: line.port }), { ...PATIENT, lease });
+    const running = dlock.once(key('after'), 60_000, { retryFailed: true }, () => line.keep('DLOCK.RENEW'));
+    await lose(line);
+    assert.equal(await running, true);
+    const before = await left('after');
+    line.deliver();
+    let ms = before;
+    await until('the renewal is executed', async () => {
+      ms = await left('after');
+      return ms > before || ms <= lease;
+    });
+    assert(ms > lease, `${ms} ms are left`);
+  });
+
   test('a run whose lock is taken away is told', async () => {
     const dlock = new DLock(await open(), { lease: 900 });
     for (const retryFailed of [false, true]) {
