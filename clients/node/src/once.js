@@ -64,8 +64,8 @@ async function onceInSuccess(acquire, stays, lease, run) {
   try {
     await answered(lock.extend(lease)); // without an answer, the run goes on with the longer lease
     await run(lock);
-    // The renewal is tried again while no server answers: a release without an answer would forget the success. Its lease
-    // is as long as the lock stays, or longer, because the server may execute a try without an answer later.
+    // The renewal is tried again while no server answers: a release without an answer would forget the success. Its
+    // lease is as long as the lock stays, or longer, because the server may execute a try without an answer later.
     lock.stopKeeping();
     while (!(await answered(lock.extend(Math.max(left(), lease))))) await pause(PAUSE, lock.signal);
   } catch (error) {
