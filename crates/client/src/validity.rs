@@ -62,6 +62,11 @@ impl Validity {
         self.sure
     }
 
+    /// Returns whether a command that sets the lease has no answer.
+    pub fn is_open(&self) -> bool {
+        self.open > 0
+    }
+
     /// Ends the hold if its time is over. Nothing revives it.
     pub fn lapse(&mut self, now: Instant) {
         if let State::Until(until) = self.state

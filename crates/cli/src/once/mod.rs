@@ -86,11 +86,13 @@ impl Once {
     /// Gives up the lock after the command, which began at `began`: at once, or when its time is over.
     pub async fn end(&self, guard: Guard, began: Instant, succeeded: bool) -> Result<(), Error> {
         let Some(time) = self.stays().filter(|_| self.retry_failed && succeeded) else { return guard.release().await };
-        // Renews the lock until a server answers: it must stay after a success.
-        while let Err(Error::Unreachable(_)) = guard.renew().await {
+        let left = || time.saturating_sub(began.elapsed());
+        // Renews the lock until a server answers: it must stay after a success. A copy that is executed late must not
+        // end it earlier.
+        while let Err(Error::Unreachable(_)) = guard.extend(left().max(MIN_LEASE)).await {
             sleep(PAUSE).await;
         }
-        guard.release_after(time.saturating_sub(began.elapsed())).await
+        guard.release_after(left()).await
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
-use tokio::time::{sleep_until, timeout_at};
+use tokio::time::{sleep, sleep_until, timeout_at};
 
 use crate::backend::Backend;
 use crate::error::Error;
@@ -18,9 +18,9 @@ use crate::holding::Hold;
 use crate::named::Binding;
 use crate::options::{Terms, up_to_millis};
 use crate::renewal::Renewal;
-use crate::server::Server;
 use crate::server::fault::Fault;
 use crate::server::link::Link;
+use crate::server::{LATEST, Server};
 use crate::session::Session;
 use crate::validity::{Command, State, Validity};
 
@@ -56,6 +56,15 @@ impl Held {
     pub(super) fn stop(&self) {
         if let Some(keeper) = self.keeper.get() {
             keeper.abort();
+        }
+    }
+
+    /// Waits until no renewal that got no answer can be executed any more, or half of the lease has passed: it would
+    /// shorten the time that the lock stays. Call it after [`stop`](Self::stop).
+    pub(super) async fn outlast_renewals(&self) {
+        if self.kept().validity.is_open() {
+            let left = self.until().saturating_duration_since(Instant::now());
+            sleep(LATEST.min(left / 2)).await;
         }
     }
 

@@ -297,6 +297,10 @@ impl Guard {
         }
         let end = if time.is_zero() { None } else { Some(Instant::now() + whole_millis(time)?) };
         *self.held.stays_until.lock().unwrap_or_else(PoisonError::into_inner) = end;
+        if end.is_some() && self.held.entries.load(Ordering::Acquire) == 1 {
+            self.held.stop();
+            self.held.outlast_renewals().await;
+        }
         self.release().await
     }
 }
