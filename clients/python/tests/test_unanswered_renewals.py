@@ -4,6 +4,7 @@ than what is certain."""
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +16,9 @@ import redis_dlock
 from cutting import CuttingProxy, Delay
 from kit import PATIENCE, AsyncioKit, Kit, Plain, info, soon
 from servers import Server
+from test_late_copies import calls
 from test_lost import is_lost, lost_already
+from test_tasks import decorated
 
 UNANSWERED = (redis.ConnectionError, redis.TimeoutError)
 # A single attempt, which the lock object repeats once.
@@ -270,3 +273,50 @@ async def test_of_two_renewals_at_once_the_shorter_counts(kit: Kit, client: redi
         assert lock.remaining > 500, "a renewal after both does not count"
     finally:
         way.close()
+
+
+def delivers(client: redis.Redis, way: Delay) -> float:
+    """Delivers the renewal that is kept back, a moment later. Returns when it has arrived."""
+    time.sleep(0.25)
+    before = calls(client, "renew")
+    way.deliver()
+    soon("the renewal arrives", lambda: calls(client, "renew") > before)
+    return time.monotonic()
+
+
+@pytest.mark.parametrize("kind", ["release after", "once"])
+async def test_a_late_renewal_does_not_shorten_the_time_that_a_lock_stays(
+    kit: Kit, client: redis.Redis, kind: str
+) -> None:
+    """A renewal with a short lease gets no answer, and arrives within a second."""
+    for _ in range(10):
+        client.delete("job")
+        way = Delay()
+        own = kit.client_of(way.address, **HASTY)
+        lost_at = math.inf
+
+        def loses(way: Delay = way) -> None:
+            nonlocal lost_at
+            way.keep("DLOCK.RENEW", breaks=True)
+            lost_at = time.monotonic()
+
+        if kind == "once":
+            run = decorated(kit, "once", loses, "job", 600, retry_failed=True, timeout=4, client=own)
+            running = asyncio.ensure_future(run())
+            assert await asyncio.to_thread(way.keeps.wait, PATIENCE)
+            arrival = asyncio.get_running_loop().run_in_executor(None, delivers, client, way)
+            await running
+        else:
+            lock = kit.extra("job", client=own, timeout=600)
+            assert await lock.acquire()
+            loses()
+            assert await lock.extend(4, replace_ttl=True)
+            arrival = asyncio.get_running_loop().run_in_executor(None, delivers, client, way)
+            await lock.release_after(600)
+        arrived = await arrival
+        way.close()
+        # A late machine may deliver when no client expects it any more.
+        if arrived - lost_at < 1:
+            assert client.pttl("job") > 60_000
+            return
+    pytest.skip("in no run did the machine deliver within a second")

@@ -161,7 +161,11 @@ class Held(LockBase[Line]):
         Raises the errors of `release`.
         """
         check_lease("seconds", seconds)
-        self._to_release().stays_until = time.monotonic() + seconds if seconds > 0 else -math.inf
+        hold = self._to_release()
+        hold.stays_until = time.monotonic() + seconds if seconds > 0 else -math.inf
+        if seconds > 0 and hold.validity.is_open():
+            # A renewal that got no answer may still be executed, and would shorten the time that the lock stays.
+            time.sleep(min(redis_py.SEES_AN_END[-1], self.remaining / 2))
         self.release()
 
     def _give_back(self, entries: int) -> None:

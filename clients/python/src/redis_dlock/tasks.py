@@ -158,6 +158,8 @@ def _shorten(lock: DLock) -> None:
 def _stay(lock: DLock, ends: float) -> None:
     """Leaves the lock to a lease that ends at `ends`, after a success. Tries again while no server answers, because a
     lock that ends earlier lets another run follow in this period."""
+    # A copy of the renewal that is executed late must not end the lock earlier, either.
+    lock._to_release().stays_until = ends
     while True:
         try:
             lock.reacquire()

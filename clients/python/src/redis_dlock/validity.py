@@ -63,6 +63,10 @@ class Validity:
         """The lease that a renewal can count with."""
         return min(self._wanted, self._sure)
 
+    def is_open(self) -> bool:
+        """Returns whether a command that sets the lease has no answer."""
+        return bool(self._open)
+
     def _expire(self, now: float) -> bool:
         """Marks the hold as lost, for good, if its time has passed. Returns whether the hold is neither lost nor
         released."""
