@@ -52,6 +52,9 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     /** The shortest lease in ms: both sides count whole ms, so that nothing is certain of a lease of 2 ms. */
     private const SHORTEST = 3;
 
+    /** By how many seconds a lease is shorter for the client, for the same reason. */
+    private const MARGIN = 0.002;
+
     /** The id of the process to which the state of each key belongs. */
     private static ?\WeakMap $processes = null;
 
@@ -396,8 +399,8 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     {
         $command = self::WRITE === $mode ? 'DLOCK.WLOCK' : 'DLOCK.RLOCK';
         $options = ['PX', self::millis($this->initialTtl), ...$block, 'REQUEST', bin2hex(random_bytes(8))];
-        $until = microtime(true) + $this->initialTtl;
-        $key->reduceLifetime($this->initialTtl);
+        $until = microtime(true) + $this->initialTtl - self::MARGIN;
+        $key->reduceLifetime($this->initialTtl - self::MARGIN);
         try {
             $token = $this->call($command, $key, [$owner, ...$options], [] !== $block);
         } catch (\Exception $e) {
@@ -442,8 +445,8 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
     {
         // A renewal that got no answer may still set its lease.
         $sure = min($ttl, $hold['open'] ?? INF);
-        $until = microtime(true) + $sure;
-        $key->reduceLifetime($sure);
+        $until = microtime(true) + $sure - self::MARGIN;
+        $key->reduceLifetime($sure - self::MARGIN);
         try {
             $renewed = $this->call('DLOCK.RENEW', $key, [$hold['owner'], 'PX', self::millis($ttl), 'TOKEN', $hold['token']]);
             if (0 === $renewed) {
@@ -451,7 +454,7 @@ final class DlockStore implements BlockingStoreInterface, BlockingSharedLockStor
                 $asked = microtime(true);
                 $left = $this->call('DLOCK.CHECK', $key, [$hold['token']]);
                 $renewed = $left;
-                $until = min($until, $asked + (int) $left / 1000);
+                $until = min($until, $asked + (int) $left / 1000 - self::MARGIN);
                 $key->reduceLifetime($until - microtime(true));
             }
         } catch (\Exception $e) {

@@ -343,6 +343,6 @@ async def test_tasks_lead_one_at_a_time(client: redis.Redis) -> None:
             task.cancel()
         _, left = await asyncio.wait(tasks, timeout=20)
         assert not left, "an election goes on after it was cancelled"
-        # The release of the leader may grant the other one, who gives the lock back in the background.
+        # The release of the leader may grant the other one, who releases the lock in the background.
         await asyncio.to_thread(soon, "nobody leads", lambda: not info(client, "leader"))
     await asyncio.to_thread(soon, "all have stopped", lambda: events.count("stopped") == 2)
