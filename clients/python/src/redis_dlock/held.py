@@ -158,13 +158,13 @@ class Held(LockBase[Line]):
         """Releases the lock in this many seconds: until then, a lease keeps it that nothing renews. Replaces `at_least`
         for this hold; 0 releases the lock at once.
 
-        Raises the errors of `release`.
+        A renewal that got no answer may still be executed, and would shorten the lease: this method then first waits
+        for a second, or for half of the time that is left if that is less. Raises the errors of `release`.
         """
         check_lease("seconds", seconds)
         hold = self._to_release()
         hold.stays_until = time.monotonic() + seconds if seconds > 0 else -math.inf
         if seconds > 0 and hold.validity.is_open():
-            # A renewal that got no answer may still be executed, and would shorten the time that the lock stays.
             time.sleep(min(redis_py.SEES_AN_END[-1], self.remaining / 2))
         self.release()
 

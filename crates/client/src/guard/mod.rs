@@ -282,6 +282,9 @@ impl Guard {
     /// Ends the guard, but the server holds the lock for this time from now, and nothing renews it. Replaces the time
     /// of [`at_least`](crate::Acquire::at_least); zero releases the lock at once.
     ///
+    /// A renewal that got no answer may still be executed, and would shorten that time: this method then first waits
+    /// for a second, or for half of the lease that is left if that is less.
+    ///
     /// # Errors
     ///
     /// Returns those of [`release`](Guard::release): without an answer, the lock may end earlier, with the lease that
