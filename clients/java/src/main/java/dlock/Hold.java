@@ -326,6 +326,11 @@ public final class Hold implements AutoCloseable {
         return left <= 0 ? 0 : TimeUnit.NANOSECONDS.toMillis(left) + 1;
     }
 
+    /** Returns whether a renewal has no answer: the server may still execute it. */
+    boolean isRenewalOpen() {
+        return keeping.isRenewalOpen();
+    }
+
     /**
      * Leaves the lock to a lease of this time, which nobody renews.
      *

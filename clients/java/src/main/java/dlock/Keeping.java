@@ -61,6 +61,11 @@ final class Keeping {
         }
     }
 
+    /** Returns whether a renewal of a hold without a named session has no answer: the server may still execute it. */
+    synchronized boolean isRenewalOpen() {
+        return session == null && beat.validity().isOpen();
+    }
+
     synchronized void start() {
         schedule();
     }

@@ -70,9 +70,14 @@ final class Once {
             answered(hold, lease);
             work.accept(hold);
             checkHeld(hold);
-            // While no server answers, the lease is tried again: the success must not be forgotten.
-            while (!answered(hold, lease)) {
+            // While no server answers, the lease is tried again: the success must not be forgotten. It is as long as
+            // the lock stays, or longer, because the server may execute a try without an answer later.
+            while (!answered(hold, max(stays.minusNanos(System.nanoTime() - began), lease))) {
                 Thread.sleep(PAUSE_MILLIS);
+            }
+            if (hold.isRenewalOpen()) {
+                // An earlier renewal by the shorter lease may still be executed.
+                Thread.sleep(Math.min(Releases.SEES_AN_END_MILLIS[1], hold.remaining().toMillis() / 2));
             }
         } catch (Throwable e) {
             end(hold, e);
@@ -83,6 +88,10 @@ final class Once {
             throw hold.lostOr("lost before its end");
         }
         return true;
+    }
+
+    private static Duration max(Duration one, Duration other) {
+        return one.compareTo(other) < 0 ? other : one;
     }
 
     private static boolean answered(Hold hold, Duration lease) {

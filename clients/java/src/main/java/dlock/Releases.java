@@ -17,7 +17,7 @@ import java.util.concurrent.ConcurrentHashMap;
  */
 final class Releases {
     /** How long after its end the last commands of a connection may be executed: on the same machine, and at most. */
-    private static final long[] SEES_AN_END_MILLIS = {20, 1000};
+    static final long[] SEES_AN_END_MILLIS = {20, 1000};
     /** How long a session tries, each time, to repeat a release that failed. */
     static final long REPAYING_MILLIS = 1000;
 

@@ -161,7 +161,8 @@ final class Validity {
         state = passes(now) ? State.RELEASED : state;
     }
 
-    private boolean isOpen() {
+    /** Returns whether a command that sets the lease has no answer: the server may still execute it. */
+    boolean isOpen() {
         return isOpenForGood || !open.isEmpty();
     }
 
