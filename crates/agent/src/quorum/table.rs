@@ -110,16 +110,24 @@ impl Table {
         self.spawn(async move {
             if let Some(guard) = hold.take().await {
                 let ends = end_on_servers(&hold, &guard);
-                if !matches!(guard.release().await, Ok(()) | Err(Error::Lost)) {
-                    // An agent that stops waits for releases, not for this.
-                    tokio::spawn(async move {
-                        sleep_until(ends.into()).await;
-                        table.lapsed().remove(&lapsed);
-                    });
-                    return;
+                // The guard of a late agent has ended, and says that it is lost while the servers have the lock.
+                if guard.release().await.is_err() {
+                    return table.lapsed_until(&hold, ends);
                 }
             }
             table.lapsed().remove(&lapsed);
+        });
+    }
+
+    /// Lets [`has_lapsed`](Self::has_lapsed) know a hold whose guard has ended, until the servers have executed what was
+    /// sent for it, and their leases have ended.
+    fn lapsed_until(&self, hold: &Hold, ends: Instant) {
+        let (all, lapsed) = (self.lapsed.clone(), (hold.key.clone(), hold.token));
+        all.lock().unwrap_or_else(PoisonError::into_inner).insert(lapsed.clone());
+        // An agent that stops waits for releases, not for this.
+        tokio::spawn(async move {
+            sleep_until((ends + LATEST).into()).await;
+            all.lock().unwrap_or_else(PoisonError::into_inner).remove(&lapsed);
         });
     }
 
@@ -134,7 +142,7 @@ impl Table {
         let outcome = guard.release().await;
         match &outcome {
             Ok(()) => Stats::count(&self.stats.releases),
-            Err(Error::Lost) => {}
+            Err(Error::Lost) => self.lapsed_until(hold, ends),
             Err(_) => {
                 let mut unconfirmed = self.unconfirmed();
                 unconfirmed.retain(|_, ends| *ends > Instant::now());
@@ -194,6 +202,7 @@ impl Table {
             None => hold.finish().then(Vec::new),
         };
         let Some(others) = others else { return };
+        self.lapsed_until(hold, Instant::now() + drift(hold));
         self.remove(hold);
         Stats::count(&self.stats.lost);
         if let Some(anchor) = anchor {
@@ -220,7 +229,12 @@ impl Table {
 
 /// Returns when the leases on the servers have ended: later than the guard, because clocks drift.
 fn end_on_servers(hold: &Hold, guard: &Guard) -> Instant {
-    Instant::now() + guard.remaining() + (on_servers(hold.longest) - hold.longest)
+    Instant::now() + guard.remaining() + drift(hold)
+}
+
+/// Returns how much later a lease may end on a server than by the guard.
+fn drift(hold: &Hold) -> Duration {
+    on_servers(hold.longest) - hold.longest
 }
 
 /// Keeps a hold until it is lost or released, or its lease ends. Renews it only while it is bound.
@@ -270,6 +284,8 @@ fn shown(bytes: &[u8]) -> String {
     format!("'{}'", bytes.get(..64).unwrap_or(bytes).escape_ascii())
 }
 
+/// How late a server executes a command at most, counted from when it was sent.
+const LATEST: Duration = Duration::from_secs(1);
 /// Bounds of the pause between two attempts at a renewal.
 const MIN_PAUSE: Duration = Duration::from_millis(10);
 const MAX_PAUSE: Duration = Duration::from_millis(500);

@@ -1,6 +1,7 @@
 //! The lock commands of an agent over a quorum of three servers.
 
 use dlock_testkit::redis::Value;
+use dlock_testkit::skip::skipped;
 use dlock_testkit::{Client, Server, Stopwatch, bytes_of, hold, list_of, lock_info, req, soon};
 use std::time::Duration;
 
@@ -138,6 +139,31 @@ fn a_lease_that_has_passed_is_over_while_the_servers_still_hold_it() {
         releases('+');
     }
     assert!(checks > 0, "no lock was checked while the servers still held it");
+}
+
+/// The agent stands still from the grant until its guard has ended, while the servers still have the lease.
+#[test]
+fn a_late_agent_does_not_say_that_a_lease_that_has_passed_is_held() {
+    let (servers, agent, mut client) = trio();
+    servers.iter().for_each(|server| server.client().ok("ACL SETUSER default -dlock.release"));
+    let mut checks = 0;
+    for key in ["k", "l", "m"] {
+        let token = client.int(format!("DLOCK.ACQUIRE {key} a PX 10000"));
+        let granted = Stopwatch::start();
+        agent.signal(libc::SIGSTOP);
+        // The agent asks the servers for 10205 ms, of which the guard counts on 10101.
+        soon("the guard has ended", || granted.elapsed() >= Duration::from_millis(10_110));
+        agent.signal(libc::SIGCONT);
+        let is_held = || servers.iter().all(|server| !server.holders(key).is_empty());
+        while is_held() {
+            client.nil(format!("DLOCK.CHECK {key} {token}"));
+            checks += usize::from(is_held());
+        }
+        if checks > 0 {
+            return;
+        }
+    }
+    skipped("the machine was too late to check a lock while the servers still held it");
 }
 
 #[test]
