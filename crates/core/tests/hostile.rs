@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use dlock_core::engine::{Answer, Call, Engine, Entered, Input, Output, Role, Settings};
 use dlock_core::{BindTo, ClientId, Keyspace, Lease, LeaseChoice, Memory, Mode, Name, Owner, Request, Want};
 use dlock_testkit::keyspace::{KeyName, MemoryKeyspace};
+use dlock_testkit::thread_time::on_core;
 
 /// A server: its engine and its keys.
 struct Server {
@@ -211,10 +212,12 @@ fn joining_a_long_queue_of_readers_is_cheap() {
     server.acquire("k", "w", Want::ExclusiveOnce, 60_000, 1, false);
     let mut best = std::time::Duration::MAX;
     for number in 0..7900 {
-        let start = std::time::Instant::now();
-        server.acquire("k", &format!("r{number}"), Want::Shared, 60_000, 2 + number, false);
+        let owner = format!("r{number}");
+        let time = on_core(|| {
+            server.acquire("k", &owner, Want::Shared, 60_000, 2 + number, false);
+        });
         if number >= 7890 {
-            best = best.min(start.elapsed());
+            best = best.min(time);
         }
     }
     // A debug build, or a busy machine, may take longer than the millisecond.

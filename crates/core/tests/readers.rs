@@ -4,12 +4,13 @@
 
 use std::hint::black_box;
 use std::num::NonZeroU32;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dlock_core::{
     Acquired, Change, Effect, Entries, Expiry, Hold, Lease, LeaseChoice, Lock, Memory, Owner, Release, Released, Renew,
     RenewToken, Renewed, Request, Terms, UnixMs, Want,
 };
+use dlock_testkit::thread_time::on_core;
 
 /// A loop over 10,000 readers takes some 500 times as long as a loop over 20, a search in a tree about 3 times. The
 /// bound of 50 is far from both, so that a busy machine does not matter.
@@ -191,12 +192,7 @@ impl Crowd {
 
 /// Returns the least of ten measurements: other work of the machine makes them longer.
 fn least(mut act: impl FnMut()) -> Duration {
-    let mut round = || {
-        let start = Instant::now();
-        act();
-        start.elapsed()
-    };
-    (0..10).map(|_| round()).min().unwrap()
+    (0..10).map(|_| on_core(&mut act)).min().unwrap()
 }
 
 fn owner(number: u64) -> Owner {

@@ -8,6 +8,7 @@
 //! | `exclusion` | checks of exclusion and of the order of tokens | `histories` |
 //! | [`client_histories`] | histories that the packages play, and the simulation that generates them | |
 //! | [`random`], [`bytes`] | choices from a seed, or from a fuzzer's bytes | |
+//! | [`thread_time`] | how long a thread has run on a core | |
 
 #![allow(
     clippy::unwrap_used,
@@ -33,6 +34,7 @@ pub mod memory_server;
 pub mod random;
 #[cfg(feature = "servers")]
 pub mod servers;
+pub mod thread_time;
 
 #[cfg(feature = "servers")]
 pub use redis;

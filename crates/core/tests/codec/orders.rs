@@ -1,9 +1,10 @@
 //! The order of the holds in the bytes does not change how long decoding a large lock takes: a client that may
 //! `RESTORE` a key chooses that order.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dlock_core::decode_lock;
+use dlock_testkit::thread_time::on_core;
 
 /// How many holds the lock has: many, so that a quadratic decoder is much slower in a bad order.
 const HOLDS: u64 = 30_000;
@@ -63,9 +64,9 @@ fn bytes(order: &Order) -> Vec<u8> {
 
 fn time_of(order: &Order) -> Duration {
     let bytes = bytes(order);
-    let start = Instant::now();
-    let lock = decode_lock(&bytes).unwrap_or_else(|error| panic!("{}: {error}", order.what));
-    let time = start.elapsed();
+    let mut lock = None;
+    let time = on_core(|| lock = Some(decode_lock(&bytes)));
+    let lock = lock.unwrap().unwrap_or_else(|error| panic!("{}: {error}", order.what));
     assert_eq!(lock.stored() as u64, HOLDS);
     time
 }
@@ -73,7 +74,6 @@ fn time_of(order: &Order) -> Duration {
 #[test]
 fn no_order_of_the_holds_takes_four_times_as_long() {
     let plain = Order { what: "natural", owner: natural, deadline: natural, token: natural, slot: natural };
-    let natural_time = (0..3).map(|_| time_of(&plain)).min().unwrap();
     let orders = [
         Order { what: "numbers fall", slot: falling, ..plain },
         Order { what: "numbers 64 apart", slot: |n| n * 64, ..plain },
@@ -93,12 +93,12 @@ fn no_order_of_the_holds_takes_four_times_as_long() {
         Order { what: "all are mixed", owner: mixed, deadline: mixed, token: mixed, slot: |n| mixed(n) * 64 },
     ];
     for order in orders {
-        // A run on a busy machine may take longer, so a slow one is repeated.
-        let (mut times, most) = (Vec::new(), natural_time * MOST);
-        while times.len() < 15 && times.last().is_none_or(|time| *time >= most) {
-            times.push(time_of(&order));
-        }
-        let is_in_time = times.last().is_some_and(|time| *time < most);
-        assert!(is_in_time, "{}: {times:?}, the natural order: {natural_time:?}", order.what);
+        // On a busy machine, others use the caches of the core, so a slow run is repeated, beside the natural order.
+        let mut times = Vec::new();
+        let is_in_time = (0..15).any(|_| {
+            times.push((time_of(&order), time_of(&plain)));
+            times.last().is_some_and(|(time, natural)| *time < *natural * MOST)
+        });
+        assert!(is_in_time, "{}, and the natural order: {times:?}", order.what);
     }
 }

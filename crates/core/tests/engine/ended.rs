@@ -1,7 +1,7 @@
 //! Sessions that end with more holds than one visit releases: the others count as released until a visit releases them.
 
 use std::num::NonZeroU32;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dlock_core::engine::{Answer, Detail, Entered, Fault, Grant, Output, SlotAnswer};
 use dlock_core::{
@@ -9,6 +9,7 @@ use dlock_core::{
     Want,
 };
 use dlock_testkit::keyspace::KeyName;
+use dlock_testkit::thread_time::on_core;
 
 use crate::{Server, is_granted, name, owner};
 
@@ -323,10 +324,5 @@ fn lift(server: &mut Server, owner: usize, least_token: Token) {
 
 /// Returns the shortest time of some runs: other processes of the machine only make a run longer.
 fn least(mut act: impl FnMut()) -> Duration {
-    let time = |_| {
-        let start = Instant::now();
-        act();
-        start.elapsed()
-    };
-    (0..100).map(time).min().unwrap()
+    (0..100).map(|_| on_core(&mut act)).min().unwrap()
 }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use dlock_testkit::thread_time::on_core;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -398,12 +399,8 @@ fn of_crowd(number: u64) -> Hold {
 fn time_of_ends(bound: &SessionHolds) -> Duration {
     let sessions = bound.sessions() as u64;
     let holds: Vec<Hold> = (0..100).map(|number| of_crowd(number * 197 % sessions)).collect();
-    let round = || {
-        let start = Instant::now();
-        assert!(holds.iter().all(|hold| black_box(bound).end_of(hold).is_some()));
-        start.elapsed()
-    };
-    (0..10).map(|_| round()).min().unwrap()
+    let round = || assert!(holds.iter().all(|hold| black_box(bound).end_of(hold).is_some()));
+    (0..10).map(|_| on_core(round)).min().unwrap()
 }
 
 fn owners_and_modes() -> impl Iterator<Item = (Owner, Mode)> {
