@@ -1,5 +1,6 @@
 //! docs/agent.md, played as a new user would: from the page to a lock over three servers in Python.
 
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -41,7 +42,7 @@ fn from_the_page_to_a_lock_over_three_servers_in_python() {
     command.args(["-c", &start]).env_remove("DLOCK_URL");
     command.env("PATH", format!("{path}:{}", std::env::var("PATH").unwrap_or_default()));
     let _agent = Agent::run(command, port);
-    soon("there is a socket", || Path::new(&socket).exists());
+    soon("it listens on the socket", || UnixStream::connect(&socket).is_ok());
     match Command::new("sh").args(["-ec", &here(&try_it)]).output() {
         Ok(output) if output.status.code() != Some(127) => {
             let said = String::from_utf8_lossy(&output.stdout);

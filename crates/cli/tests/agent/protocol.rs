@@ -78,7 +78,12 @@ fn a_unix_socket_is_for_its_user_alone_unless_told_and_a_stale_one_is_replaced()
     let mut agent = Agent::start(&["-s", "redis://127.0.0.1:1", "--listen", &place]);
     soon("there is a socket", || path.exists());
     assert_eq!(mode(), 0o600);
-    let mut stream = UnixStream::connect(&path).unwrap();
+    let mut stream = None;
+    soon("it listens", || {
+        stream = UnixStream::connect(&path).ok();
+        stream.is_some()
+    });
+    let mut stream = stream.unwrap();
     stream.write_all(b"ECHO a\r\n").unwrap();
     let mut reply = [0; 7];
     stream.read_exact(&mut reply).unwrap();
