@@ -13,10 +13,11 @@ use dlock_testkit::{Client, Server, Setup, Stopwatch, lock_info, soon};
 const LATE: Duration = Duration::from_millis(250 + 150);
 
 fn timed(command: std::process::Command) -> (Outcome, Stopwatch) {
-    let began = Stopwatch::start();
+    let mut began = Stopwatch::start();
     let mut command = command;
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let outcome = Running::start(command).outcome();
+    began.leaves_out(outcome.waited);
     (outcome, began)
 }
 
@@ -100,7 +101,8 @@ fn a_limit_holds_if_the_server_fails_during_the_wait() {
             // With `--wait`, the lock is known to be held: the server had answered that.
             let code = if options[0] == "--wait" { 1 } else { 69 };
             assert_eq!(outcome.code, Some(code), "{}", outcome.stderr);
-            let since = if options[0] == "--wait" { began } else { gone };
+            let mut since = if options[0] == "--wait" { began } else { gone };
+            since.leaves_out(outcome.waited);
             since.is_between(Duration::ZERO, Duration::from_millis(1500) + LATE, options[0]);
             if hangs {
                 server.thaw()
@@ -193,8 +195,10 @@ fn after_a_loss_the_run_ends_with_its_command() {
             server.kill9()
         }
         soon("the command ends", || notes.path("ended").exists());
-        let ended = Stopwatch::start();
-        assert_eq!(running.outcome().code, Some(75));
+        let mut ended = Stopwatch::start();
+        let outcome = running.outcome();
+        assert_eq!(outcome.code, Some(75));
+        ended.leaves_out(outcome.waited);
         ended.is_between(Duration::ZERO, Duration::from_millis(500), "a loss");
         if hangs {
             server.thaw();
@@ -212,9 +216,11 @@ fn a_run_ends_soon_after_its_interrupted_command() {
         } else {
             server.kill9()
         }
-        let began = Stopwatch::start();
+        let mut began = Stopwatch::start();
         running.signal(libc::SIGTERM);
-        assert_eq!(running.outcome().code, Some(3));
+        let outcome = running.outcome();
+        assert_eq!(outcome.code, Some(3));
+        began.leaves_out(outcome.waited);
         began.is_between(Duration::ZERO, Duration::from_millis(500), "a signal");
         if hangs {
             server.thaw();

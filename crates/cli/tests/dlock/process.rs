@@ -1,10 +1,11 @@
 //! `dlock` as a process, and the commands that it runs.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dlock_testkit::process::{die_with_the_tests, hear_all_signals, signal, spawn};
 use dlock_testkit::wait::PATIENCE;
@@ -44,6 +45,8 @@ pub struct Outcome {
     pub signal: Option<i32>,
     pub stdout: String,
     pub stderr: String,
+    /// How long the process could have run, but waited for a core.
+    pub waited: Duration,
 }
 
 /// Runs a command to its end.
@@ -51,6 +54,17 @@ pub struct Outcome {
 pub fn outcome(mut command: Command) -> Outcome {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     Running::start(command).outcome()
+}
+
+/// Returns how long each thread of a process has waited for a core so far, by the number of the thread.
+fn waits_for_a_core(process: u32) -> impl Iterator<Item = (String, Duration)> {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    threads.filter_map(|thread| {
+        // Two times in nanoseconds: on a core, and waiting for one.
+        let times = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        let waited = times.split(' ').nth(1)?.parse().ok()?;
+        Some((thread.file_name().to_string_lossy().into_owned(), Duration::from_nanos(waited)))
+    })
 }
 
 /// A running process. The drop of the value kills it.
@@ -79,15 +93,17 @@ impl Running {
     #[track_caller]
     pub fn outcome(mut self) -> Outcome {
         use std::os::unix::process::ExitStatusExt;
-        let start = Instant::now();
+        let (start, mut waits) = (Instant::now(), BTreeMap::new());
         while !self.has_ended() {
+            waits.extend(waits_for_a_core(self.child().id()));
             assert!(start.elapsed() < 2 * PATIENCE, "the process does not end");
-            std::thread::sleep(std::time::Duration::from_millis(2));
+            std::thread::sleep(Duration::from_millis(2));
         }
         let output = self.0.take().expect("a process").wait_with_output().expect("its output");
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("readable output");
         let (code, signal) = (output.status.code(), output.status.signal());
-        Outcome { code, signal, stdout: text(output.stdout), stderr: text(output.stderr) }
+        let waited = waits.into_values().sum();
+        Outcome { code, signal, stdout: text(output.stdout), stderr: text(output.stderr), waited }
     }
 }
 

@@ -11,15 +11,21 @@ use std::time::{Duration, Instant};
 pub struct Stopwatch {
     began: Instant,
     late: Duration,
+    left_out: Duration,
 }
 
 impl Stopwatch {
     pub fn start() -> Self {
-        Self { began: Instant::now(), late: late() }
+        Self { began: Instant::now(), late: late(), left_out: Duration::ZERO }
     }
 
     pub fn elapsed(&self) -> Duration {
         self.began.elapsed()
+    }
+
+    /// Leaves out this delay of another process when the limit is checked.
+    pub fn leaves_out(&mut self, delay: Duration) {
+        self.left_out += delay;
     }
 
     /// Returns how late the machine was in total since the start.
@@ -37,13 +43,13 @@ impl Stopwatch {
     #[track_caller]
     pub fn is_between(&self, earliest: Duration, latest: Duration, what: &str) {
         let elapsed = self.elapsed();
-        let is_late = || elapsed > latest + (late() - self.late) * HANDS;
+        let is_late = || elapsed > latest + (late() - self.late) * HANDS + self.left_out;
         if is_late() {
             // The measuring thread may be late itself, and add its last delay a moment later.
             thread::sleep(NAP * 10);
         }
         let is_in_time = elapsed >= earliest && !is_late();
-        let late = late() - self.late;
+        let late = late() - self.late + self.left_out;
         assert!(is_in_time, "{what}: {elapsed:?} (delayed by {late:?}), not {earliest:?} to {latest:?}");
     }
 }
