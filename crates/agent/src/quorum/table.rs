@@ -122,12 +122,12 @@ impl Table {
     /// Lets [`has_lapsed`](Self::has_lapsed) know a hold whose guard has ended, until the servers have executed what was
     /// sent for it, and their leases have ended.
     fn lapsed_until(&self, hold: &Hold, ends: Instant) {
-        let (all, lapsed) = (self.lapsed.clone(), (hold.key.clone(), hold.token));
-        all.lock().unwrap_or_else(PoisonError::into_inner).insert(lapsed.clone());
+        let (table, lapsed) = (self.clone(), (hold.key.clone(), hold.token));
+        self.lapsed().insert(lapsed.clone());
         // An agent that stops waits for releases, not for this.
         tokio::spawn(async move {
             sleep_until((ends + LATEST).into()).await;
-            all.lock().unwrap_or_else(PoisonError::into_inner).remove(&lapsed);
+            table.lapsed().remove(&lapsed);
         });
     }
 
