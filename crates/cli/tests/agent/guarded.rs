@@ -49,16 +49,16 @@ fn an_agent_speaks_tls_with_a_quorum_and_with_one_server() {
     let agent = Agent::over_urls(&urls, &trusted);
     agent.has_majority();
     // Handshakes take long on a busy machine, and the agent gives up within a second.
-    let is_granted = |client: &mut Client| {
+    let gets_the_lock = |client: &mut Client| {
         soon("a grant", || matches!(client.outcome("DLOCK.ACQUIRE k a PX 20000"), Ok(Ok(Value::Int(_)))));
     };
     let mut client = agent.client();
-    is_granted(&mut client);
+    gets_the_lock(&mut client);
     assert!(servers.iter().filter(|server| !server.holders("k").is_empty()).count() >= 2);
     assert_eq!(client.int("DLOCK.RELEASE k a"), 1);
     freed(&servers, "k");
     let agent = Agent::start(&[&["-s", &urls[0]], &trusted[..]].concat());
-    is_granted(&mut agent.client());
+    gets_the_lock(&mut agent.client());
     assert_eq!(servers[0].holders("k"), ["a"]);
     // Without the authority, the agent trusts nobody.
     let stranger = Agent::start(&["-s", &urls[0]]);

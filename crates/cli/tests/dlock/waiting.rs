@@ -95,7 +95,8 @@ fn wake_up_of_a_shell() -> Duration {
     took
 }
 
-/// On a busy machine, it takes at most twice as long as a shell that waits for a line: that way has no server on it.
+/// A command takes at most twice as long as a shell that waits for a line, if that is more: the machine is then busy. The
+/// way to the shell has no server on it.
 #[test]
 fn a_command_runs_within_10_ms_of_the_release() {
     const ROUNDS: usize = 9;
