@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dlock_testkit::process::{self, die_with_the_tests, free_port, hear_all_signals, spawn};
-use dlock_testkit::{Client, Server, Setup, lock_info, soon};
+use dlock_testkit::{Client, Server, Setup, lock_info, soon, thread_time};
 
 /// A process `dlock agent`, which is killed when the value is dropped.
 pub struct Agent {
@@ -123,12 +123,9 @@ impl Agent {
 
     /// Returns how long the agent's threads have run on a core.
     pub fn cpu_time(&self) -> Duration {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("its threads");
-        let ran = |task: std::fs::DirEntry| {
-            let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
-            text.split(' ').next()?.parse::<u64>().ok()
-        };
-        Duration::from_nanos(tasks.filter_map(|task| ran(task.ok()?)).sum())
+        let threads: Vec<_> = thread_time::of_process(self.child.id()).collect();
+        assert!(!threads.is_empty(), "the agent runs");
+        threads.iter().map(|(_, thread)| thread.on_core).sum()
     }
 
     /// Returns how much of the agent's memory is resident, in bytes.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use dlock_testkit::process::{die_with_the_tests, hear_all_signals, signal, spawn};
 use dlock_testkit::wait::PATIENCE;
-use dlock_testkit::{Server, soon};
+use dlock_testkit::{Server, soon, thread_time};
 
 /// `dlock` with the URL of this server.
 pub fn dlock(server: &Server) -> Command {
@@ -56,17 +56,6 @@ pub fn outcome(mut command: Command) -> Outcome {
     Running::start(command).outcome()
 }
 
-/// Returns how long each thread of a process has waited for a core so far, by the number of the thread.
-fn waits_for_a_core(process: u32) -> impl Iterator<Item = (String, Duration)> {
-    let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-    threads.filter_map(|thread| {
-        // Two times in nanoseconds: on a core, and waiting for one.
-        let times = fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        let waited = times.split(' ').nth(1)?.parse().ok()?;
-        Some((thread.file_name().to_string_lossy().into_owned(), Duration::from_nanos(waited)))
-    })
-}
-
 /// A running process. The drop of the value kills it.
 pub struct Running(Option<Child>);
 
@@ -95,14 +84,14 @@ impl Running {
         use std::os::unix::process::ExitStatusExt;
         let (start, mut waits) = (Instant::now(), BTreeMap::new());
         while !self.has_ended() {
-            waits.extend(waits_for_a_core(self.child().id()));
+            waits.extend(thread_time::of_process(self.child().id()));
             assert!(start.elapsed() < 2 * PATIENCE, "the process does not end");
             std::thread::sleep(Duration::from_millis(2));
         }
         let output = self.0.take().expect("a process").wait_with_output().expect("its output");
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("readable output");
         let (code, signal) = (output.status.code(), output.status.signal());
-        let waited = waits.into_values().sum();
+        let waited = waits.into_values().map(|thread| thread.waited).sum();
         Outcome { code, signal, stdout: text(output.stdout), stderr: text(output.stderr), waited }
     }
 }

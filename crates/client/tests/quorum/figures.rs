@@ -10,8 +10,8 @@ use tokio::time::sleep;
 
 use crate::redlock::Redlock;
 use crate::urls;
-use dlock_testkit::Server;
 use dlock_testkit::random::seeded;
+use dlock_testkit::{Server, thread_time};
 
 const LEASE: Duration = Duration::from_secs(4);
 const TIMEOUT: Duration = Duration::from_millis(100);
@@ -167,7 +167,7 @@ fn pairs<T: Taker>(what: &str, servers: &[Server]) {
                 taker.release(held).await;
                 takers.push(taker);
             }
-            let (begin, ran) = (Instant::now(), thread_time());
+            let (begin, ran) = (Instant::now(), thread_time::so_far());
             let work = takers.into_iter().enumerate().map(|(number, mut taker)| {
                 tokio::spawn(async move {
                     let (name, mut pairs) = (format!("lock {number}"), 0);
@@ -183,7 +183,7 @@ fn pairs<T: Taker>(what: &str, servers: &[Server]) {
             for work in work.collect::<Vec<_>>() {
                 pairs += work.await.expect("a client");
             }
-            (pairs, begin.elapsed(), thread_time() - ran)
+            (pairs, begin.elapsed(), thread_time::so_far() - ran)
         })
     };
     let before = renewals();
@@ -195,12 +195,6 @@ fn pairs<T: Taker>(what: &str, servers: &[Server]) {
         servers.len(),
         ran.as_secs_f64() * 1e6 / pairs as f64
     );
-}
-
-/// How long this thread has run.
-fn thread_time() -> Duration {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
-    Duration::from_nanos(text.split(' ').next().expect("a number").parse().expect("nanoseconds"))
 }
 
 async fn alone<T: Taker>(urls: &[String]) -> Vec<Duration> {
