@@ -153,8 +153,8 @@ fn with_idle_a_silent_client_is_disconnected() {
     }
 }
 
-/// One of three tries is enough: on a busy machine, the figure was above the limit once, for a reason that is not known.
-/// A process keeps the memory of a peak.
+/// Three tries: on a busy machine, the figure was above the limit once, for a reason that is not known, and a process
+/// keeps the memory of a peak.
 #[test]
 fn a_thousand_waiting_clients_take_less_than_128_kib_each() {
     let tries: Vec<u64> = (0..3).map(|_| memory_of_a_waiter()).take_while(|each| *each >= 128 << 10).collect();
